@@ -161,7 +161,7 @@ def open_store(
             logger.warning(
                 "%s is read-only: no views, no counts of uses and no access log are "
                 "written to it",
-                database.what,
+                database.shown_name,
             )
         filled = recorder.has_sessions()
         key_store = _key_store(url, store_id, keys, filled=filled)

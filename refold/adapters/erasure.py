@@ -74,7 +74,7 @@ class StoredErasureSteps:
 
     @property
     def database(self) -> str:
-        return self._database.what
+        return self._database.shown_name
 
     def new_job(
         self, whose: Whose, *, due_at: int | None, facts: JsonObject

@@ -63,8 +63,8 @@ class Place(NamedTuple):
         return {"place": self.name, "holds": self.holds, "advice": self.remark}
 
 
-_KEYED: Final = "keyed hashes of ids that were erased"
-_UNREADABLE: Final = "the hashes keep an erased id from being used again"
+_HASHES_OF_ERASED_IDS: Final = "keyed hashes of ids that were erased"
+_PREVENT_REUSE: Final = "the hashes keep an erased id from being used again"
 
 # Tables are in the order of an erasure.  ``heads`` is the last one with rows of a user:
 # as long as a row exists, its head is marked as erased.
@@ -139,7 +139,9 @@ PLACES: Final[tuple[Place, ...]] = (
         "user_ref",
         "end with the erasure",
     ),
-    Place("table", "subjects", _KEYED, "user_ref", "leave", _UNREADABLE),
+    Place(
+        "table", "subjects", _HASHES_OF_ERASED_IDS, "user_ref", "leave", _PREVENT_REUSE
+    ),
     Place(
         "table",
         "certificates",
@@ -188,7 +190,14 @@ PLACES: Final[tuple[Place, ...]] = (
         "user_ref",
         "destroy keys",
     ),
-    Place("key table", "erased_sessions", _KEYED, "user_ref", "leave", _UNREADABLE),
+    Place(
+        "key table",
+        "erased_sessions",
+        _HASHES_OF_ERASED_IDS,
+        "user_ref",
+        "leave",
+        _PREVENT_REUSE,
+    ),
     Place(
         "key table",
         "settings",

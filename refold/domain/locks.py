@@ -39,15 +39,16 @@ class computed_once(Generic[T]):  # noqa: N801  # used as a decorator
         self.__doc__ = compute.__doc__
 
     @overload
-    def __get__(self, owner: None, kind: type) -> Self: ...
+    def __get__(self, instance: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, owner: object, kind: type | None = None) -> T: ...
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
 
-    def __get__(self, owner: object | None, kind: type | None = None) -> Self | T:
-        if owner is None:
+    def __get__(self, instance: object | None, owner: type | None = None) -> Self | T:
+        if instance is None:
             return self
-        value: T = vars(owner).setdefault(self._name, self._compute(owner))
+        # From now on, Python finds the value in the object and does not come here.
+        value: T = vars(instance).setdefault(self._name, self._compute(instance))
         return value
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 from refold.redaction.checks.names import LEXICON, PASSWORDS, patterns, programs, words
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Spellings, Tagger
-from refold.redaction.scanner import FAST, Concern, Finding, Prepared
+from refold.redaction.scanner import FAST, Finding, KeyContext, Prepared
 from refold.redaction.settler import Settler, Text
 from refold.redaction.types import renamed
 from refold.redaction.values import (
@@ -301,7 +301,7 @@ class _Walk:
             if (
                 len(quiet) < _QUIET
                 and len(key) < 100
-                and not self._scanner.concern(key).rules
+                and not self._scanner.key_context(key).rules
                 and not self._placeholders.within(key)
             ):
                 quiet.add(key)
@@ -316,7 +316,7 @@ class _Walk:
                 if (
                     isinstance(name, str)
                     and key.lower() in NAMES
-                    and self._scanner.concern(name).rules
+                    and self._scanner.key_context(name).rules
                 ):
                     naming.append((node, key, name))
                     break
@@ -330,15 +330,15 @@ class _Walk:
         A second string that gives context itself, or holds a placeholder, is left out,
         so that a second pass sees the same as the first.
         """
-        concern = self._scanner.concern
+        key_context = self._scanner.key_context
         naming: list[tuple[Node, str]] = []
         for node, name, second in self._flat.pairs:
             self._spend(2)
             if (
-                concern(name).rules
-                and not concern(second).rules
+                key_context(name).rules
+                and not key_context(second).rules
                 and not self._placeholders.within(second)
-                and not self._concern(node, 0).rules
+                and not self._key_context(node, 0).rules
             ):
                 naming.append((node, name))
         self._scan_names([name for _, name in naming])
@@ -357,7 +357,7 @@ class _Walk:
                 self._spend(len(columns))
                 names = [_column(column) for column in columns]
                 self._scan_names(
-                    [name for name in names if self._scanner.concern(name).rules]
+                    [name for name in names if self._scanner.key_context(name).rules]
                 )
                 wanted = [
                     index for index, name in enumerate(names) if self._is_context(name)
@@ -371,7 +371,7 @@ class _Walk:
 
     def _is_context(self, name: str) -> bool:
         """Whether ``name`` gives context and has no finding."""
-        return bool(self._scanner.concern(name).rules) and self._is_clean(name, "")
+        return bool(self._scanner.key_context(name).rules) and self._is_clean(name, "")
 
     def _judge_arguments(self, prepared: dict[int, Prepared]) -> None:
         """Find in the arguments of a command what is found in the whole line."""
@@ -454,10 +454,10 @@ class _Walk:
         if name not in self._scanned_names:
             self._scan_names([name])
         prepared = self._scanned_names[name]
-        concern = self._scanner.concern(key)
-        if prepared is None and not concern.rules and not self._finds_more:
+        key_context = self._scanner.key_context(key)
+        if prepared is None and not key_context.rules and not self._finds_more:
             return True
-        [(clean, _)] = self._settled([Text(name, prepared, concern)])
+        [(clean, _)] = self._settled([Text(name, prepared, key_context)])
         return clean == name
 
     def _scan_names(self, names: Iterable[str]) -> None:
@@ -477,12 +477,12 @@ class _Walk:
         """The texts to which a key may give context."""
         flat = self._flat
         around = self._around
-        concern = self._scanner.concern
+        key_context = self._scanner.key_context
         context_of = self._placeholders.context_of
         speaking: set[str] = set()
         self._spend(8 * len(self._new_keys) + len(flat.places) // 8)
         for key in self._new_keys:
-            if concern(context_of(self._names.get(key, key))).rules:
+            if key_context(context_of(self._names.get(key, key))).rules:
                 speaking.add(key)
         if any(self._named.values()):
             speaking.update(key for key in flat.keys if key.lower() in VALUES)
@@ -490,12 +490,12 @@ class _Walk:
         if around.context:
             with_context.add(("", ""))
         for parent, key in self._root_keys:
-            both = concern(f"{parent} {key}", around.context)
-            if both.rules or concern(key).rules:
+            both = key_context(f"{parent} {key}", around.context)
+            if both.rules or key_context(key).rules:
                 with_context.add((parent, key))
         for root in self._roots:
             root.has_context = root.keys in with_context
-        flags = {place for place, flag in flat.flags.items() if concern(flag).rules}
+        flags = {place for place, flag in flat.flags.items() if key_context(flag).rules}
         if not (speaking or with_context or flags):
             return []
         for node in flat.nodes[len(self._roots) :]:
@@ -532,7 +532,7 @@ class _Walk:
         unique: list[tuple[int, Text]] = []
         places: list[int] = []
         for index, job in jobs:
-            same = (job.text, id(job.prepared), job.concern.numbers, job.number)
+            same = (job.text, id(job.prepared), job.key_context.numbers, job.number)
             place = numbers.setdefault(same, len(unique))
             places.append(place)
             if place == len(unique):
@@ -552,15 +552,15 @@ class _Walk:
         flat = self._flat
         text = flat.texts[index]
         node, name = flat.places[index]
-        concern = self._concern(node, name)
-        depends_only_on_text = not (concern.rules or self._finds_more)
+        key_context = self._key_context(node, name)
+        depends_only_on_text = not (key_context.rules or self._finds_more)
         is_clean = prepared is None or prepared.is_clean
         if depends_only_on_text and (is_clean or self._only_counts(index)):
             return None
         number = index in flat.numbers and not self._numbers_like_text
         if number and (self._plan.numbers == "never" or text[0] == "-"):
             return None
-        return Text(text, prepared, concern, number=number)
+        return Text(text, prepared, key_context, number=number)
 
     def _only_counts(self, index: int) -> bool:
         """Whether eleven digits count or name something, so that they are no phone.
@@ -622,7 +622,7 @@ class _Walk:
             node, name = flat.places[index]
             text = flat.texts[index]
             is_file = any(beginning in text for beginning in FILE_BEGINNINGS)
-            if self._finds_more or is_file or self._concern(node, name).rules:
+            if self._finds_more or is_file or self._key_context(node, name).rules:
                 unproved.append(index)
             elif len(text) < _SMALL:
                 small.append(index)
@@ -773,11 +773,11 @@ class _Walk:
             context=self._around.context,
         )
 
-    def _concern(self, node: Node, name: str | int) -> Concern:
+    def _key_context(self, node: Node, name: str | int) -> KeyContext:
         """The rules for which the keys of an item are context."""
         parent, key = self._keys_of(node, name)
         keys = f"{parent} {key}" if parent else key
-        return self._scanner.concern(keys, self._around.context)
+        return self._scanner.key_context(keys, self._around.context)
 
     def _keys_of(self, node: Node, name: str | int) -> tuple[str, str]:
         """The key of the object around an item, and its own key.

@@ -195,7 +195,7 @@ def _guarded(
     value: JsonValue, limit: int, skip: Skip, blobs: dict[str, Blob]
 ) -> JsonValue:
     """``value`` with its texts cut; itself if there is nothing to cut."""
-    if () in skip:
+    if () in skip:  # a skipped path ends here
         return value
     if isinstance(value, str):
         return _fitted(value, limit, blobs)
@@ -232,7 +232,7 @@ def restored(value: JsonObject, read: Read) -> JsonObject:
 def filled(value: JsonObject, read: Read) -> JsonObject:
     """``value`` with only the base64 restored that was within the limit.
 
-    A model is sent this form: a size that an event may have is one that it may see.
+    A model gets this form, so it sees every text that is short enough for an event.
     """
     return cast(JsonObject, _restored(value, read, _whole_base64))
 
@@ -279,7 +279,10 @@ def _fitted(text: str, limit: int, blobs: dict[str, Blob]) -> str:
 
 
 def _ends_of(text: str, limit: int) -> tuple[str, str]:
-    """The head and the tail that stay of a text over the limit."""
+    """The head and the tail that stay of a text over the limit.
+
+    They take at most half of it, three quarters of that for the head.
+    """
     data = text.encode("utf-8", "surrogatepass")
     head = text[: _end_of_head(text, _characters(data, limit * 3 // 8))]
     tail = text[_start_of_tail(text, _characters(data, len(data) - limit // 8)) :]
@@ -299,7 +302,7 @@ def _stub(text: str, head: str, tail: str = "") -> tuple[str, Blob]:
 
 
 def _characters(data: bytes, length: int) -> int:
-    """How many whole characters the first ``length`` bytes hold."""
+    """The number of whole characters in the first ``length`` bytes."""
     while data[length] & 0xC0 == 0x80:
         length -= 1
     return len(data[:length].decode("utf-8", "surrogatepass"))

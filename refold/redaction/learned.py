@@ -167,9 +167,10 @@ class Learned:
         digests = self._digest(anchor[0], _ANCHOR_BYTES)
         digests += self._digest(text, _WHOLE_BYTES)
         code = base64.b64encode(digests).decode()
-        return f"{kind}:{anchor.start()}:{len(anchor[0])}:{len(text)}:{code}" + (
-            ":a" if anchor[0].isalpha() else ""
-        )
+        entry = f"{kind}:{anchor.start()}:{len(anchor[0])}:{len(text)}:{code}"
+        if anchor[0].isalpha():
+            entry += ":a"
+        return entry
 
     def _digest(self, text: str, size: int) -> bytes:
         if not self._key:
@@ -178,7 +179,7 @@ class Learned:
         return hashlib.blake2b(data, digest_size=size, key=self._key).digest()
 
 
-class Both:
+class RegisteredAndLearned:
     """Registered values and the secrets of a session, as one source of findings."""
 
     __slots__ = ("_learned", "_registered")
@@ -192,11 +193,11 @@ class Both:
 
     def clean(self, texts: Iterable[str]) -> bool:
         """Whether none of ``texts`` holds a value of either."""
-        listed = list(texts)
-        clean = getattr(self._registered, "clean", None)
-        if clean is None or not clean(listed):
+        texts = list(texts)
+        registered_clean = getattr(self._registered, "clean", None)
+        if registered_clean is None or not registered_clean(texts):
             return False
-        return self._learned.clean(listed)
+        return self._learned.clean(texts)
 
     def find(self, text: str) -> list[tuple[int, int, str]]:
         """The values of both in ``text``."""
@@ -270,11 +271,10 @@ def _decoded_once(value: str, *, is_secret: bool) -> str | None:
         if "&" in value and _ENTITY.search(value):
             return unescape(value)
         if is_secret and _BASE64.fullmatch(value):
-            padded = value.rstrip("=") + "=" * (-len(value.rstrip("=")) % 4)
-            data = base64.b64decode(
-                padded,
-                altchars=b"-_" if "+" not in value and "/" not in value else None,
-            )
+            bare = value.rstrip("=")
+            padded = bare + "=" * (-len(bare) % 4)
+            is_url_safe = "+" not in value and "/" not in value
+            data = base64.b64decode(padded, altchars=b"-_" if is_url_safe else None)
             text = data.decode().removesuffix("\n")
             return text if text.isprintable() else None
     except ValueError:

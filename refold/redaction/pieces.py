@@ -26,17 +26,16 @@ if TYPE_CHECKING:
     from refold.redaction.rules.rule import Rule
 
 _CHUNK = 65_536
-# How far before and after a value its check may look.
-_JUDGED = 64
+# How many characters before and after a value its check may read.
+_CHECK_REACH = 64
 # How many places to cut are tried before the stream waits for more text.
 _TRIES = 4
-_HIDDEN = "\u200b"
-# A text without its first line is still the rest of a private key if the last line of
-# one follows.  It begins at most so many characters before that, and has lines as long
-# as this, except for a few before the last.
-_KEY_BEFORE: Final = 32_768
-_KEY_LINE: Final = re.compile("[A-Za-z0-9+/]{32}")
-_OTHER_LINES: Final = 3
+_INVISIBLE = "\u200b"
+# The last line of a private key marks the lines before it as a key, even if the text
+# does not have the key's first line.  These are the limits of such a key:
+_LONGEST_KEY: Final = 32_768
+_FULL_KEY_LINE: Final = re.compile("[A-Za-z0-9+/]{32}")
+_MOST_SHORT_LINES: Final = 3  # after its last full line
 _KEYS: Final = patterns("extents")
 
 
@@ -85,11 +84,11 @@ class StreamRedactor:
         self._placeholders = Placeholders(plan.labels, plan.numbered_types)
         self._gates = _gates(plan.rules)
         furthest = max((rule.reach for rule in plan.rules), default=0)
-        # How far a rule looks back from the start of its literal or its digits.
-        self._back = max(0, furthest) + LEAD + max(CONTEXT, _JUDGED)
+        # How many characters a rule reads before its literal or its digits.
+        self._reach_back = max(0, furthest) + LEAD + max(CONTEXT, _CHECK_REACH)
         # How many characters at the end may belong to an incomplete trigger.
-        self._open = max(
-            CONTEXT + TRAIL + _JUDGED, LONGEST, *map(_trigger_length, plan.rules)
+        self._open_length = max(
+            CONTEXT + TRAIL + _CHECK_REACH, LONGEST, *map(_trigger_length, plan.rules)
         )
         self._pieces: list[str] = []
         self._length = 0
@@ -158,17 +157,19 @@ class StreamRedactor:
         """
         registered = self._redactor.registered
         longest = registered.longest() if isinstance(registered, Registered) else 0
-        if len(text) <= self._back + self._open + longest:
+        if len(text) <= self._reach_back + self._open_length + longest:
             return None
-        clean = not (
-            longest
-            or self._redactor.scanner.stirs(text)
-            or self._placeholders.within(text)
-        )
         folded = fold(text)
         open_key = _start_of_open_key(folded.text)
-        if clean:
-            last = min(len(folded.text) - self._back - self._open, open_key)
+        may_have_values = (
+            longest > 0
+            or self._redactor.scanner.has_trigger(text)
+            or self._placeholders.within(text)
+        )
+        if not may_have_values:
+            last = min(
+                len(folded.text) - self._reach_back - self._open_length, open_key
+            )
             for place in _places(text, folded, last):
                 return _Cut(place, text[: place + 1], Tally())
             return None
@@ -178,17 +179,17 @@ class StreamRedactor:
 
     def _settled(self, text: str) -> int:
         """The end of the part of the folded ``text`` that more text cannot change."""
-        end = len(text) - self._open
-        end = run_start(text, end, IN_RUN) - self._back
+        # The first place at which a match may depend on more text.
+        first_open = run_start(text, len(text) - self._open_length, IN_RUN)
         lower = text.lower()
         for gate in self._gates:
             place = lower.find(gate.literal, max(0, len(text) - gate.span))
-            while 0 <= place < end + self._back:
+            while 0 <= place < first_open:
                 if any(_may_go_on(rule, text, place) for rule in gate.rules):
-                    end = min(end, place - self._back)
+                    first_open = place
                     break
                 place = lower.find(gate.literal, place + 1)
-        return end
+        return first_open - self._reach_back
 
     def _divided(self, text: str, places: list[int]) -> _Cut | None:
         """The first of ``places`` at which the redacted parts make the whole."""
@@ -205,27 +206,28 @@ class StreamRedactor:
 
 
 def _start_of_open_key(text: str) -> int:
-    """The start of the last lines, if they are a private key's should its end follow.
+    """The start of the lines at the end that may belong to a private key.
 
-    The length of the text if they are none.
+    They do if the next piece has the key's last line.  Without such lines, the length
+    of the text.
     """
-    first = max(0, len(text) - _KEY_BEFORE)
-    if not _KEY_LINE.search(text, first):
+    first = max(0, len(text) - _LONGEST_KEY)
+    if not _FULL_KEY_LINE.search(text, first):
         return len(text)
     # A line begins with the break before it, which may be an escape of two characters.
     lines = [(first, first)]
     lines += [match.span() for match in _KEYS.BREAK.finditer(text, first)]
     start = len(text)
     stop = len(text)
-    has_line = False
-    others = 0
+    has_full = False
+    short_lines = 0
     for line_break, line in reversed(lines):
         if has_full_line(text, line, stop):
             start = line_break
-            has_line = True
+            has_full = True
         elif _KEYS.LETTERS.search(text, line, stop):
-            others += 1
-            if has_line or others > _OTHER_LINES:
+            short_lines += 1
+            if has_full or short_lines > _MOST_SHORT_LINES:
                 break
         stop = line_break
     return start
@@ -241,7 +243,7 @@ def _gates(rules: tuple[Rule, ...]) -> list[_Gate]:
     gates: list[_Gate] = []
     for literal, of_literal in by_literal.items():
         furthest = max(reach(rule.pattern) for rule in of_literal)
-        gates.append(_Gate(literal, of_literal, furthest + _JUDGED))
+        gates.append(_Gate(literal, of_literal, furthest + _CHECK_REACH))
     return gates
 
 
@@ -254,11 +256,11 @@ def _trigger_length(rule: Rule) -> int:
 def _may_go_on(rule: Rule, text: str, place: int) -> bool:
     """Whether more text could change the result of ``rule`` at ``place``."""
     match = re.compile(rule.pattern).match(text, place)
-    if match and match.end() + _JUDGED > len(text):
+    if match and match.end() + _CHECK_REACH > len(text):
         return True
     try:
         return bool(unfinished(rule.pattern).match(text, place))
-    except RecursionError:
+    except RecursionError:  # the pattern is nested too deeply to know
         return True
 
 
@@ -274,7 +276,8 @@ def _places(text: str, folded: Folded, last: int) -> Iterator[int]:
     yield from _spread(text, "\n", end)
     start = text.rfind("\n", 0, end) + 1
     part = text[start:end]
-    if may_have_forms(part) and fold(part + _HIDDEN).text != part:
+    # The rest of the line may need folding: the character stands for it.
+    if may_have_forms(part) and fold(part + _INVISIBLE).text != part:
         return
     yield from _spread(text, " ", end, start)
     if " " not in part[-1024:] and end - 1 > start:

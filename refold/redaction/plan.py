@@ -123,8 +123,9 @@ class Plan:
             self.max_leaf_bytes,
             self.pseudonyms,
         ]
+        # Later settings count only if they are set: the fingerprints of other plans
+        # stay the same.
         if self.numbered:
-            # Fingerprints of plans with the defaults stay as they were.
             settings.append("numbered")
         if self.files != "clean":
             settings.append(f"files={self.files}")
@@ -172,19 +173,27 @@ def tagger(user_key: bytes) -> Tagger:
     return partial(tag, user_key)
 
 
-def late(user_key: Callable[[], bytes], type: str, value: str) -> str:  # noqa: A002 - what it is called
-    """The tag of a value under a key that is read only when a value is found."""
-    return tag(user_key(), type, value)
+def tag_reading_key(
+    read_user_key: Callable[[], bytes],
+    type: str,  # noqa: A002 - what it is called
+    value: str,
+) -> str:
+    """The tag of a value; the user's key is read only when this is called."""
+    return tag(read_user_key(), type, value)
 
 
 class Spellings(Protocol):
     """A tagger whose tags tell how a value is written."""
 
     def value_of(self, tag: str) -> str | None:
-        """The value for which it made a tag; None for any other tag."""
+        """The value that this tag stands for; None if this tagger did not make it."""
 
     def respelled(self, tag: str, written: str, *, is_number: bool = False) -> str:
-        """The tag of the same value as ``written``, which a placeholder replaces."""
+        """The tag that stands for the same value in another spelling.
+
+        written:   the new spelling: the characters that the placeholder replaces.
+        is_number: they are a number of JSON, and not a text.
+        """
 
 
 class Numbers(Protocol):

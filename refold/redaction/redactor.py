@@ -46,7 +46,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 # Two threads that need the same rules at once wait for one to compile them.
 _COMPILING: Final = forkable_lock()
-# JSON with a quote in every so many bytes, or more, has many leaves.
+# JSON has many leaves if it has at least one quote for this many bytes.
 _DENSE: Final = 64
 # The beginnings of texts that may be files, and of files in JSON.
 _FILES: Final = (*FILE_BEGINNINGS, "data:")
@@ -108,6 +108,7 @@ class Redactor:
         registered: Finds | None = None,
         recognizer: Finds | None = None,
     ) -> None:
+        # The class is frozen, so its fields cannot be assigned.
         vars(self).update(registered=registered, recognizer=recognizer)
         if plan is not None:
             from refold.redaction.engines import check_installed
@@ -159,7 +160,7 @@ class Redactor:
 
     def learning(self, learned: Learned) -> Redactor:
         """This redactor, which also finds the secrets that a session has shown."""
-        redactor = object.__new__(Redactor)
+        redactor = object.__new__(Redactor)  # a copy that compiles nothing again
         vars(redactor).update(vars(self))
         settler = self._settler.learning(learned)
         vars(redactor).update(_settler=settler, registered=settler.registered)
@@ -212,17 +213,17 @@ class Redactor:
         prepared = scanner.look(text, meter)
         if meter.until:
             meter.check_time()
-        concern = scanner.concern(key) if key else None
+        key_context = scanner.key_context(key) if key else None
         is_clean = prepared is None or prepared.findings == ()
         if (
             is_clean
-            and not (concern and concern.rules)
+            and not (key_context and key_context.rules)
             and not (settler.finds_more and settler.finds_more_in((text,)))
         ):
             return text, Tally()
         from refold.redaction.settler import Text
 
-        job = Text(text, prepared, concern or scanner.concern(""))
+        job = Text(text, prepared, key_context or scanner.key_context(""))
         return settler.settle([job], self._tag(tag), meter)[0]
 
     @overload
@@ -275,9 +276,12 @@ class Redactor:
         return redacted(value, Work(self._settler, tag, meter), around)
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:
-        """Whether the bytes of a ``value`` with many leaves prove that it is clean."""
+        """Whether the bytes of a ``value`` with many leaves prove that it is clean.
+
+        If they cannot, each leaf must be searched.
+        """
         if data is None:
-            if not _is_nested(value):
+            if not _is_nested(value):  # it has few leaves
                 return False
             try:
                 data = orjson.dumps(value, option=_STRICT)
@@ -323,11 +327,11 @@ class Redactor:
     def _tag(self, tag: Tagger | None) -> Tagger | None:
         """Return the tagger, if the plan uses it."""
         plan = self.plan
-        numbers = plan.numbered and hasattr(tag, "with_numbers")
-        return tag if plan.pseudonyms or numbers else None
+        makes_numbers = plan.numbered and hasattr(tag, "with_numbers")
+        return tag if plan.pseudonyms or makes_numbers else None
 
     def _until(self) -> float:
-        """Return the time at which the plan's budget ends; 0 without one."""
+        """Return the time at which the plan's budget of time ends; 0 without one."""
         budget = self.plan.budget_ms
         return perf_counter() + budget / 1000 if budget else 0.0
 
@@ -351,7 +355,7 @@ def _compiled(
 
 
 def _is_nested(value: JsonValue) -> bool:
-    """Whether there are objects or arrays in it."""
+    """Whether it is an object in which there are others, or arrays."""
     if isinstance(value, dict):
         for item in value.values():
             if item and (type(item) is dict or type(item) is list):

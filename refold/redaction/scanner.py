@@ -280,7 +280,7 @@ _UNLIMITED: Final = 1 << 62
 _WHOLE: Final = 8
 # How many bytes around a hit in JSON a rule may need.
 _AROUND: Final = 1024
-# How many keys are remembered with the rules that they concern.
+# How many keys are remembered with the rules that they give context to.
 _REMEMBERED: Final = 4096
 
 
@@ -314,14 +314,14 @@ def overlapping(
         yield group[0][0], end, group
 
 
-class Concern(NamedTuple):
+class KeyContext(NamedTuple):
     """The rules for which a key is context, and their numbers."""
 
     rules: tuple[Compiled, ...] = ()
     numbers: frozenset[int] = frozenset()
 
 
-NO_CONCERN: Final = Concern()
+NO_KEY_CONTEXT: Final = KeyContext()
 
 
 class Prepared(NamedTuple):
@@ -437,13 +437,13 @@ class Scanner:
         self._with_context = [
             ready for ready in self.rules if ready.rule.context and ready.rule.in_keys
         ]
-        # A key without any of these words can only concern rules that take any key.
+        # A key without any of these words gives context only to rules for any key.
         words: set[str] = set()
         for ready in self._with_context:
             if not ready.accepts_any_key:
                 words.update(ready.rule.gate)
         self._ends_of_keys = _EndsOfKeys(sorted(words))
-        # By such a word: the rules that it may concern.
+        # By such a word: the rules that it may give context to.
         self._of_word: dict[str, list[Compiled]] = {word: [] for word in sorted(words)}
         for ready in self._with_context:
             if not ready.accepts_any_key:
@@ -452,7 +452,7 @@ class Scanner:
         self._of_any_key = [
             ready for ready in self._with_context if ready.accepts_any_key
         ]
-        self._concern_of_short = lru_cache(_REMEMBERED)(self._concern)
+        self._key_context_of_short = lru_cache(_REMEMBERED)(self._key_context)
         # Most runs of digits have one of a few sets of triggers.
         self._rules_of = lru_cache(_REMEMBERED)(self._rules_of_triggers)
         self._in_order = lru_cache(_REMEMBERED)(self._in_judging_order)
@@ -581,20 +581,20 @@ class Scanner:
         prepared = self.look(string.decode())
         return prepared is None or prepared.is_clean
 
-    def concern(self, key: str, context: str = "") -> Concern:
+    def key_context(self, key: str, context: str = "") -> KeyContext:
         """The rules for which ``key``, or the ``context`` of the whole, is context."""
         if context:
-            own = self.concern(key)
-            shared = self.concern(context)
+            own = self.key_context(key)
+            shared = self.key_context(context)
             others = [
                 ready for ready in shared.rules if ready.number not in own.numbers
             ]
-            return Concern((*own.rules, *others), own.numbers | shared.numbers)
+            return KeyContext((*own.rules, *others), own.numbers | shared.numbers)
         if len(key) <= CONTEXT:
-            return self._concern_of_short(key)
-        return self._concern(key)
+            return self._key_context_of_short(key)
+        return self._key_context(key)
 
-    def _concern(self, key: str) -> Concern:
+    def _key_context(self, key: str) -> KeyContext:
         # Context reaches no further, and keys may be long.
         near = fold(key).text[-2 * CONTEXT :]
         lower = near.lower()
@@ -611,7 +611,7 @@ class Scanner:
                 if ready.accepts_any_key or ready.number in near_words
             ]
         rules = tuple(ready for ready in candidates if ready.accepts_key(near, lower))
-        return Concern(rules, frozenset(ready.number for ready in rules))
+        return KeyContext(rules, frozenset(ready.number for ready in rules))
 
     def survey(
         self, texts: Sequence[str], whole: Meter | None = None
@@ -655,7 +655,7 @@ class Scanner:
             if prepared is not None
         }
 
-    def stirs(self, text: str) -> bool:
+    def has_trigger(self, text: str) -> bool:
         """Whether ``text`` has a trigger of any rule."""
         return bool(self._placed(text))
 
@@ -712,7 +712,7 @@ class Scanner:
         meter = self.meter(text, whole)
         try:
             matches = self._matches_in(
-                folded.text, hits, NO_CONCERN, meter, whole=False
+                folded.text, hits, NO_KEY_CONTEXT, meter, whole=False
             )
             if plain and matches.never:
                 return None
@@ -774,13 +774,13 @@ class Scanner:
     def findings(
         self,
         prepared: Prepared,
-        concern: Concern = NO_CONCERN,
+        key_context: KeyContext = NO_KEY_CONTEXT,
         *,
         meter: Meter | None = None,
         whole: bool = False,
         number: bool = False,
     ) -> list[Finding]:
-        """The findings in a text under a key of that ``concern``.
+        """The findings in a text under a key with that context.
 
         meter:  counts the steps; the text's own by default.
         whole:  nothing else stands under the key.
@@ -791,38 +791,38 @@ class Scanner:
         meter = meter or self.meter(prepared.text)
         folded = prepared.folded
         matches = self._matches_in(
-            folded.text, prepared.hits, concern, meter, whole=whole
+            folded.text, prepared.hits, key_context, meter, whole=whole
         )
-        return self._found(folded, matches, meter, concern.numbers, number=number)
+        return self._found(folded, matches, meter, key_context.numbers, number=number)
 
     def _found(
         self,
         folded: Folded,
         matches: _Matches,
         meter: Meter,
-        concerned: frozenset[int] = frozenset(),
+        rules_with_context: frozenset[int] = frozenset(),
         *,
         number: bool = False,
     ) -> list[Finding]:
         """The matches and runs that are accepted as findings.
 
-        concerned: the rules for which the key is context.
+        rules_with_context: the rules for which the key is context.
         """
         text = folded.text
         accepted: list[_Match] = []
         for match in matches.anchored:
             ready, candidate = match
             meter.spend(_JUDGED + (candidate.end - candidate.start) // FAST)
-            is_concerned = ready.number in concerned
-            if number and not (is_concerned or ready.rule.certain):
+            has_context = ready.number in rules_with_context
+            if number and not (has_context or ready.rule.certain):
                 continue
-            if self._accepted(ready, candidate, concerned=is_concerned):
+            if self._accepted(ready, candidate, has_context=has_context):
                 accepted.append(match)
         for run, rules in matches.runs.items():
             # Rules look at the whole run, and a little further.
             meter.spend(_JUDGED + (run[1] - run[0]) // FAST)
             accepted += self._judge_run(
-                text, run, rules, concerned, meter, number=number
+                text, run, rules, rules_with_context, meter, number=number
             )
         is_plain = len(folded.starts) == 1
         findings: list[Finding] = []
@@ -839,7 +839,7 @@ class Scanner:
         text: str,
         run: tuple[int, int],
         rules: Iterable[Compiled],
-        concerned: frozenset[int],
+        rules_with_context: frozenset[int],
         meter: Meter,
         *,
         number: bool,
@@ -860,12 +860,12 @@ class Scanner:
             rule = ready.rule
             if end - start < rule.digits:
                 continue
-            is_concerned = ready.number in concerned
-            if rule.gate and not is_concerned:
+            has_context = ready.number in rules_with_context
+            if rule.gate and not has_context:
                 near = near or text[max(0, first - CONTEXT) : last].lower()
                 if not any(map(near.__contains__, rule.gate)):
                     continue
-            if number and not (is_concerned or rule.certain):
+            if number and not (has_context or rule.certain):
                 continue
             whole = False
             for match in ready.pattern.finditer(text, first, last):
@@ -876,7 +876,7 @@ class Scanner:
                     continue  # it may be longer, and then belongs to another run
                 candidate = Candidate(text, *match.span(rule.group), match)
                 meter.spend(_JUDGED + (candidate.end - candidate.start) // FAST)
-                if self._accepted(ready, candidate, concerned=is_concerned):
+                if self._accepted(ready, candidate, has_context=has_context):
                     accepted.append((ready, candidate))
                     if candidate.start <= start and end <= candidate.end:
                         whole = True
@@ -885,18 +885,18 @@ class Scanner:
         return accepted
 
     def _accepted(
-        self, ready: Compiled, candidate: Candidate, *, concerned: bool
+        self, ready: Compiled, candidate: Candidate, *, has_context: bool
     ) -> bool:
         """Whether the score of ``candidate``, with its context, is enough.
 
-        concerned: the key is context for the rule.
+        has_context: the key is context for the rule.
         """
         if candidate.start >= candidate.end:
             return False
         rule = ready.rule
         score = rule.score
         # Looking for the context takes longer than a check; for a word it does not.
-        needs_context = ready.needs_context and not concerned
+        needs_context = ready.needs_context and not has_context
         if needs_context and not _has_word(ready, candidate):
             return False
         if rule.check is not None:
@@ -910,13 +910,13 @@ class Scanner:
             return True
         if score + rule.boost < least:
             return False
-        return concerned or _in_context(ready, candidate)
+        return has_context or _in_context(ready, candidate)
 
     def _matches_in(
         self,
         text: str,
         hits: Sequence[Hit],
-        concern: Concern,
+        key_context: KeyContext,
         meter: Meter,
         *,
         whole: bool,
@@ -930,7 +930,7 @@ class Scanner:
         skipped = False
         judges = self._judges
         lengths = self.lengths
-        concerned = concern.numbers
+        rules_with_context = key_context.numbers
         steps = 0
         left = meter.limit - meter.spent
         for hit in hits:
@@ -944,7 +944,7 @@ class Scanner:
                 break
             place = end - length
             for ready in judges[number]:
-                if ready.needs_context and ready.number not in concerned:
+                if ready.needs_context and ready.number not in rules_with_context:
                     without_word = without_word or _WithoutWord(text)
                     if without_word.has_none_of(ready):
                         skipped = True
@@ -971,26 +971,26 @@ class Scanner:
             by_run = _triggers_of_runs(text, digits, self._around)
             for run, numbers in by_run.items():
                 runs[run] = self._rules_of(frozenset(numbers))
-        if concern.rules:
-            self._add_concerned(text, concern, candidates, runs, whole=whole)
+        if key_context.rules:
+            self._add_under_key(text, key_context, candidates, runs, whole=whole)
         never = not (candidates or runs or skipped)
         return _Matches(candidates, runs, never=never)
 
-    def _add_concerned(
+    def _add_under_key(
         self,
         text: str,
-        concern: Concern,
+        key_context: KeyContext,
         candidates: list[_Match],
         runs: dict[tuple[int, int], Sequence[Compiled]],
         *,
         whole: bool,
     ) -> None:
         """Add what rules match only because the key of a text is their context."""
-        of_digits = [ready for ready in concern.rules if ready.rule.at == "digits"]
+        of_digits = [ready for ready in key_context.rules if ready.rule.at == "digits"]
         if of_digits:
             for run in all_runs(text):
                 runs[run] = self._in_order(frozenset((*runs.get(run, ()), *of_digits)))
-        for ready in concern.rules:
+        for ready in key_context.rules:
             if ready.rule.at == "leaf" and whole:
                 match = ready.pattern.fullmatch(text)
                 if match:

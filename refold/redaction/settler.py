@@ -13,14 +13,14 @@ from typing import Final, NamedTuple, Protocol, cast
 from refold.redaction.engines import IN_RUN, Hit
 from refold.redaction.engines.fold import Folded
 from refold.redaction.json_numbers import Quoted, quoted
-from refold.redaction.learned import Both, Learned, learnable
+from refold.redaction.learned import Learned, RegisteredAndLearned, learnable
 from refold.redaction.plan import Plan, Spellings, Tagger
 from refold.redaction.scanner import (
     CONTEXT,
     FAST,
-    NO_CONCERN,
-    Concern,
+    NO_KEY_CONTEXT,
     Finding,
+    KeyContext,
     Prepared,
     Scanner,
     has_run,
@@ -69,15 +69,15 @@ class Finds(Protocol):
 class Text(NamedTuple):
     """A text to redact.
 
-    prepared: the scanner's result; None if nothing in the text triggers a rule.
-    concern:  the rules for which its key is context.
-    whole:    nothing else stands under its key.
-    number:   it is the digits of an integer.
+    prepared:    the scanner's result; None if nothing in the text triggers a rule.
+    key_context: the rules for which its key is context.
+    whole:       nothing else stands under its key.
+    number:      it is the digits of an integer.
     """
 
     text: str
     prepared: Prepared | None = None
-    concern: Concern = NO_CONCERN
+    key_context: KeyContext = NO_KEY_CONTEXT
     whole: bool = True
     number: bool = False
 
@@ -151,7 +151,7 @@ class Settler:
         settler = copy(self)
         settler.registered = learned
         if self.registered:
-            settler.registered = Both(self.registered, learned)
+            settler.registered = RegisteredAndLearned(self.registered, learned)
         return settler
 
     def _marks_of_tied(self) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ class Settler:
         pending: list[_Piece] = []
         for index, text in enumerate(texts):
             meter = self.scanner.meter(text.text, whole)
-            if text.prepared is not None and not text.concern.rules:
+            if text.prepared is not None and not text.key_context.rules:
                 meter.spent = text.prepared.spent
             root = _Piece(text, _Account(index, meter, tag))
             roots.append(root)
@@ -371,8 +371,8 @@ class Settler:
     def _found_at(self, text: str, start: int, source: Text) -> Finding | None:
         """Return the finding in ``text`` that begins at ``start``; None without one."""
         prepared = self.scanner.look(text) or Prepared(text, Folded(text))
-        concern = NO_CONCERN if start else source.concern
-        for finding in self.scanner.findings(prepared, concern, whole=not start):
+        key_context = NO_KEY_CONTEXT if start else source.key_context
+        for finding in self.scanner.findings(prepared, key_context, whole=not start):
             if finding.start == start and not self._is_allowed(text, finding):
                 return finding
         return None
@@ -392,7 +392,7 @@ class Settler:
             if piece.rounds >= 2:
                 steps *= _AGAIN
             piece.account.meter.add(steps)
-            if scanned is not None or piece.source.concern.rules or self.finds_more:
+            if scanned is not None or piece.source.key_context.rules or self.finds_more:
                 piece.source = piece.source._replace(prepared=scanned)
                 ready.append(piece)
         return ready
@@ -478,11 +478,11 @@ class Settler:
         hits = rest.hits(start, stop) if rest else None
         if hits is None:
             prepared = None
-        elif hits or source.concern.rules or self.finds_more:
+        elif hits or source.key_context.rules or self.finds_more:
             prepared = Prepared(text, Folded(text), hits)
         else:
             return text
-        return Text(text, prepared, source.concern, False, source.number)
+        return Text(text, prepared, source.key_context, False, source.number)
 
     def _findings(self, piece: _Piece) -> list[Finding]:
         """The findings of rules, registered values and the recognizer in ``piece``."""
@@ -515,16 +515,16 @@ class Settler:
     def _of_rules(self, source: Text, meter: Meter) -> list[Finding]:
         prepared = source.prepared
         if prepared is None:
-            if not source.concern.rules:
+            if not source.key_context.rules:
                 return []
             prepared = Prepared(source.text, Folded(source.text))
         if prepared.findings is not None and not (
-            source.concern.rules or source.number
+            source.key_context.rules or source.number
         ):
             return [*prepared.findings]
         findings = self.scanner.findings(
             prepared,
-            source.concern,
+            source.key_context,
             meter=meter,
             whole=source.whole,
             number=source.number,

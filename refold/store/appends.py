@@ -51,7 +51,7 @@ from refold.redaction import chokepoint
 from refold.redaction.chokepoint import ItemDraft, JudgedItem, RedactedEvent
 from refold.redaction.guard import Limits, TooLarge, guard, restored
 from refold.redaction.learned import Learned
-from refold.redaction.plan import Tagger, late, tagger
+from refold.redaction.plan import Tagger, tag_reading_key, tagger
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.types import UNSCANNED
 from refold.store.vault import Numbering, Vault, kept_values, unnumbered
@@ -189,7 +189,7 @@ class Writer:
         read_key = partial(self.log.pseudonym_key, user_id, now=now)
         if self.redactor.plan.pseudonyms:
             return tagger(read_key())
-        return partial(late, read_key)
+        return partial(tag_reading_key, read_key)
 
     def numbering(
         self,

@@ -428,19 +428,19 @@ class Compactor:
         adoptable: Sequence[_RecordedSummary],
     ) -> events.Summary | None:
         """Return the first summary that fits the decision, as one of this strategy."""
-        judged = self.strategy.judged(outline)
-        log = self.writer.log
+        shown = self.strategy.judged(outline)  # as a view of this strategy shows it
+        event_log = self.writer.log
         for entry, summary in adoptable:
-            fitted = compaction.adoptable(judged, decision, summary)
+            fitted = compaction.adoptable(shown, decision, summary)
             if fitted is None or not self.viewer.source_matches(entry, outline.edits):
                 continue
             # A summary that cannot be read is not adopted.
             with suppress(RefoldError):
-                original = with_whole_texts(log, entry, events.Summary)
+                original = with_whole_texts(event_log, entry, events.Summary)
                 changes = {
                     "strategy": self.strategy.ref,
                     "decided_at_seq": fitted.decided_at_seq,
-                    "appended_at_seq": log.head(self.viewer.stream).seq,
+                    "appended_at_seq": event_log.head(self.viewer.stream).seq,
                     "absorbs": fitted.absorbs,
                     "tokens_before": fitted.tokens_before,
                     "usage": None,  # the original summary records the cost

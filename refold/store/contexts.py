@@ -20,7 +20,12 @@ from refold.projections.context.budget import (
     ExtraArgs,
     Extras,
 )
-from refold.projections.context.compaction import Compaction, Source, new_in, source_of
+from refold.projections.context.compaction import (
+    Compaction,
+    Source,
+    new_spans,
+    source_of,
+)
 from refold.projections.context.edits import Edit, HistoryEdited
 from refold.projections.context.outline import (
     SHAPE,
@@ -600,7 +605,7 @@ class Viewer:
         Raises ValueError if a summary is missing.
         """
         absorbed = read_spans(self.log, derived, spans_of(compaction.absorbs))
-        events = self.history.read_spans(new_in(compaction, absorbed))
+        events = self.history.read_spans(new_spans(compaction, absorbed))
         if edits is None:
             edits = self.history.edits(upto=compaction.decided_at_seq)
         return source_of(compaction, events=events, summaries=absorbed, edits=edits)

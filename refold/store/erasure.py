@@ -1033,6 +1033,7 @@ class Eraser:
             "scope": "user" if whose.sessions is None else "session",
             "subject": erasure.subject(salt, whose.user_id, whose.sessions),
             "store": self.erasures.facts(),
+            # A plain import would be one from the store to the layers above it.
             "refold": import_module("refold").__version__,
             "completed_at": timestamp(now),
         }

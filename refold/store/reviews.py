@@ -297,6 +297,7 @@ def _source(
     return Source(
         question=question,
         rules=rules,
+        # A plain import would be one from the store to the layers above it.
         refold=import_module("refold").__version__,
         events=[*earlier, *turn],
         system=_newest_prompt(log, stream, upto=upto),

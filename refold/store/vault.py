@@ -204,7 +204,7 @@ class Numbering:
         return numbered
 
     def value_of(self, tag: str) -> str | None:
-        """Return the value for which this object made a tag; None for any other tag."""
+        """Return the value that this tag stands for; None if it was not made here."""
         tagged = self._tagged.get(tag)
         return None if tagged is None else tagged.value
 

@@ -33,7 +33,7 @@ IMAGE: Final = {
     "source": {"type": "base64", "media_type": "image/png", "data": PIXEL},
 }
 PROMPT: Final = "And now the tests."
-_PATIENCE_SEC: Final = 240
+_TIMEOUT_SEC: Final = 240
 
 
 class Part(NamedTuple):
@@ -48,8 +48,7 @@ class Client(NamedTuple):
 
     program: the name of its command.
     folder:  the folder with its settings and sessions, in its home.
-    begin:   the arguments that begin a conversation.
-    more:    further arguments of each run.
+    begin:   the first arguments of each run.
     run:     a call of its tool for commands.
     """
 
@@ -82,13 +81,13 @@ CLIENTS: Final = {
 class Desk:
     """A home with clients, a folder to work in, a provider, and a store."""
 
-    def __init__(self, place: Path, provider: Provider) -> None:
-        self.home = place / "client"
-        self.work = place / "work"
-        self.url = f"sqlite:///{place / 'refold.db'}"
+    def __init__(self, folder: Path, provider: Provider) -> None:
+        self.home = folder / "client"
+        self.work = folder / "work"
+        self.url = f"sqlite:///{folder / 'refold.db'}"
         self.provider = provider
-        for new in (self.home, self.work, self.home / ".codex"):
-            new.mkdir()
+        for path in (self.home, self.work, self.home / ".codex"):
+            path.mkdir()
 
     def refold(self, *arguments: str) -> str:
         """Run the command line; returns its output."""
@@ -98,17 +97,10 @@ class Desk:
     def client(self, name: str, *arguments: str, prompt: str) -> None:
         """Run a client with a prompt."""
         client = CLIENTS[name]
-        address: list[str] = []
+        command = [str(program(client.program)), *client.begin]
         if name == "codex":
-            address = ["-c", f'openai_base_url="{self.provider.url}/v1"']
-        command = [
-            str(program(client.program)),
-            *client.begin,
-            *address,
-            *arguments,
-            prompt,
-        ]
-        self.run(command)
+            command += ["-c", f'openai_base_url="{self.provider.url}/v1"']
+        self.run([*command, *arguments, prompt])
 
     def resume_proxied(self, name: str, session_id: str, prompt: str) -> None:
         """Continue a session in a client under ``refold run`` with a prompt."""
@@ -135,21 +127,21 @@ class Desk:
         else:
             self.client(name, "--resume", session_id, prompt=prompt)
 
-    def export(self, session: str, client: str, *more: str) -> str:
+    def export(self, session: str, client: str, *options: str) -> str:
         """Write a session for a client; returns its id there."""
         command = ("resume", session, "--user", "ada", "--in", client)
-        return self.refold(*command, "--print-command", *more).split()[-1]
+        printed = self.refold(*command, "--print-command", *options)
+        return printed.split()[-1]  # the command ends with the id
 
     def capture(self, client: str) -> None:
         """Append what a client wrote to the store."""
         self.refold("capture", client, "--once", "--user", "ada")
 
-    def messages(self, session: str, *more: str) -> list[dict[str, Any]]:
+    def messages(self, session: str, *options: str) -> list[dict[str, Any]]:
         """The messages of the context of a session."""
-        shown = ("context", "--user", "ada", "--session", session, "--json")
-        messages: list[dict[str, Any]] = json.loads(self.refold(*shown, *more))[
-            "messages"
-        ]
+        command = ("context", "--user", "ada", "--session", session, "--json")
+        view = json.loads(self.refold(*command, *options))
+        messages: list[dict[str, Any]] = view["messages"]
         return messages
 
     def sessions(self) -> dict[str, Session]:
@@ -160,7 +152,7 @@ class Desk:
         return {name: store.session(user_id="ada", session_id=name) for name in names}
 
     def run(self, command: list[str]) -> str:
-        """Run a command in the folder of work; returns its output."""
+        """Run a command in the work folder; returns its output."""
         environment = {
             "PATH": f"{ROOT / '.venv/node/bin'}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.home),
@@ -182,17 +174,18 @@ class Desk:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
         }
-        ran = subprocess.run(
+        completed = subprocess.run(
             command,
             cwd=self.work,
             env=environment,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=_PATIENCE_SEC,
+            timeout=_TIMEOUT_SEC,
         )
-        assert ran.returncode == 0, f"{command}: {ran.stdout}{ran.stderr}"
-        return ran.stdout
+        output = completed.stdout + completed.stderr
+        assert completed.returncode == 0, f"{command}: {output}"
+        return completed.stdout
 
 
 def program(name: str) -> Path:
@@ -225,8 +218,8 @@ def record(desk: Desk, session_id: str = "s") -> None:
             )
             session.append(tool_call, meta=meta)
         session.append(ToolResult(call_id="b", content="no such file", status="error"))
-        shown = [{"type": "text", "text": "a picture"}, IMAGE]
-        session.append(ToolResult(call_id="a", content=shown))
+        content = [{"type": "text", "text": "a picture"}, IMAGE]
+        session.append(ToolResult(call_id="a", content=content))
         session.append(UserInput(text="Go on without the third."))
         session.append(AgentResponse(text="The file b.py is missing."))
         session.append(UserInput(text="Create it."))
@@ -251,8 +244,8 @@ def parts_of_messages(
                 case "image":
                     parts.append(Part("image", block["source"]["data"]))
                 case "tool_use":
-                    made = (block["id"], block["name"], block["input"])
-                    parts.append(Part("call", made))
+                    tool_call = (block["id"], block["name"], block["input"])
+                    parts.append(Part("call", tool_call))
                 case "tool_result":
                     failed = errors and bool(block.get("is_error"))
                     result = (block["tool_use_id"], failed, _contents(block["content"]))
@@ -263,6 +256,7 @@ def parts_of_messages(
 
 
 def _contents(content: Any) -> list[str]:
+    """The texts and images of a tool's result, in the form of either API."""
     if isinstance(content, str):
         return [content]
     contents: list[str] = []
@@ -286,11 +280,11 @@ def parts_of_items(items: Sequence[Mapping[str, Any]]) -> list[Part]:
                 else:
                     parts.append(Part(item["role"], content["text"]))
         elif kind == "function_call":
-            made = (item["call_id"], item["name"], json.loads(item["arguments"]))
-            parts.append(Part("call", made))
+            arguments = json.loads(item["arguments"])
+            parts.append(Part("call", (item["call_id"], item["name"], arguments)))
         elif kind == "custom_tool_call":
-            made = (item["call_id"], item["name"], {"arguments": item["input"]})
-            parts.append(Part("call", made))
+            arguments = {"arguments": item["input"]}
+            parts.append(Part("call", (item["call_id"], item["name"], arguments)))
         elif str(kind).endswith("_call_output"):
             result = (item["call_id"], False, _contents(item["output"]))
             parts.append(Part("result", result))
@@ -313,12 +307,15 @@ def check_history(desk: Desk, client: str, messages: list[dict[str, Any]]) -> No
 
 
 def answers_of(session: Session) -> list[str]:
-    """The texts of the answers that a session has itself."""
-    payloads = [event.payload for event in session.events()]
-    return [one.text for one in payloads if isinstance(one, AgentResponse)]
+    """The texts of a session's own answers, without those before a fork."""
+    texts: list[str] = []
+    for event in session.events():
+        if isinstance(event.payload, AgentResponse):
+            texts.append(event.payload.text)
+    return texts
 
 
 def origin_of(session: Session) -> str | None:
     """The session that a session was forked from."""
-    place = session.head().state.forked_from
-    return None if place is None else place[0]
+    forked_from = session.head().state.forked_from
+    return None if forked_from is None else forked_from[0]

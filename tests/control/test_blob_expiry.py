@@ -42,29 +42,34 @@ def session_with_blobs(store: SessionStore) -> Session:
 
 
 def problems(store: SessionStore) -> list[str]:
-    return [p.code for _, proved in store.verify() for p in proved.problems]
+    codes: list[str] = []
+    for _, verification in store.verify():
+        codes += [problem.code for problem in verification.problems]
+    return codes
 
 
 def digests(session: Session) -> list[str]:
-    named_digests: list[str] = []
+    """Return the digests of blobs that the session's events name."""
+    digests: list[str] = []
     for event in session.events():
         text = str(event.payload.payload())
-        named_digests += [part[:64] for part in text.split('session.blob("')[1:]]
-    return named_digests
+        digests += [part[:64] for part in text.split('session.blob("')[1:]]
+    return digests
 
 
 def test_an_expired_text_is_removed_and_its_event_stays(
     store: SessionStore, session_with_blobs: Session, later: Later
 ) -> None:
-    before, named = session_with_blobs.events(), digests(session_with_blobs)
-    assert len(named) >= 3
+    before = session_with_blobs.events()
+    named_digests = digests(session_with_blobs)
+    assert len(named_digests) >= 3
 
-    done = later(store, 31 * DAY).erasures.retain(POLICY)
+    report = later(store, 31 * DAY).erasures.retain(POLICY)
 
-    assert done.blobs == len(set(named))
-    assert done.sessions == []
+    assert report.blobs == len(set(named_digests))
+    assert report.sessions == []
     assert session_with_blobs.events() == before
-    for digest in named:
+    for digest in named_digests:
         with pytest.raises(Expired, match="retention"):
             session_with_blobs.history.blob(digest)
     assert store.stats()["blob_bytes"] == 0
@@ -77,9 +82,9 @@ def test_an_expired_blob_verifies_as_expired_not_damaged(
 
     later(store, 31 * DAY).erasures.retain(POLICY)
 
-    ((_, proved),) = store.verify()
-    assert proved.problems == []
-    assert (proved.superseded, proved.superseded_digests) == (3, 1)
+    ((_, verification),) = store.verify()
+    assert verification.problems == []
+    assert (verification.superseded, verification.superseded_digests) == (3, 1)
     if store.stats()["engine"] != "memory":
         assert [damage for _, damages in store.repair() for damage in damages] == []
 
@@ -100,13 +105,13 @@ def test_a_context_shows_the_rest_of_an_expired_text(
 def test_an_expired_text_cannot_be_faked_without_the_key(
     store: SessionStore, session_with_blobs: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forged(_: Blobs, address: bytes, __: object) -> BlobRow:
+    def forged_row(_: Blobs, address: bytes, __: object) -> BlobRow:
         return BlobRow(address, b"", 0)
 
-    monkeypatch.setattr(Blobs, "expired", forged)
-    (blobs, *_) = list(store.log.retention.old_blobs(store.clock() + 1))
-    assert session_with_blobs.session_id == blobs.session_id
-    assert store.log.retention.expire_blobs(blobs)
+    monkeypatch.setattr(Blobs, "expired", forged_row)
+    old_blobs = next(iter(store.log.retention.old_blobs(store.clock() + 1)))
+    assert session_with_blobs.session_id == old_blobs.session_id
+    assert store.log.retention.expire_blobs(old_blobs)
 
     assert "blob" in problems(store)
 
@@ -133,26 +138,25 @@ def test_newer_texts_and_those_on_hold_or_used_by_forks_stay(
     later(store, 29 * DAY).session(user_id="ada", session_id="new").append(
         refold.UserInput(text=LONG)
     )
-    young = digests(store.session(user_id="ada", session_id="new"))
+    digest_of_long = digests(store.session(user_id="ada", session_id="new"))[0]
 
-    done = later(store, 31 * DAY).erasures.retain(POLICY)
+    report = later(store, 31 * DAY).erasures.retain(POLICY)
 
-    assert done.blobs == len(set(digests(session_with_blobs)))
+    assert report.blobs == len(set(digests(session_with_blobs)))
     for user, name in (("ada", "new"), ("bob", "s"), ("eve", "s"), ("eve", "child")):
-        assert (
-            store.session(user_id=user, session_id=name).history.blob(young[0]) == LONG
-        )
+        session = store.session(user_id=user, session_id=name)
+        assert session.history.blob(digest_of_long) == LONG
 
 
 def test_a_dry_run_counts_and_a_later_export_is_complete(
     store: SessionStore, session_with_blobs: Session, later: Later, tmp_path: Path
 ) -> None:
-    then = later(store, 31 * DAY)
+    later_store = later(store, 31 * DAY)
 
-    planned = then.erasures.retain(POLICY, dry_run=True)
+    plan = later_store.erasures.retain(POLICY, dry_run=True)
 
     assert session_with_blobs.history.blob(digests(session_with_blobs)[0])
-    assert then.erasures.retain(POLICY).blobs == planned.blobs
-    assert then.erasures.retain(POLICY).blobs == 0
+    assert later_store.erasures.retain(POLICY).blobs == plan.blobs
+    assert later_store.erasures.retain(POLICY).blobs == 0
     store.export_user("ada", tmp_path / "out")
     assert check_export(tmp_path / "out").problems == []

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import hyperscan
@@ -30,7 +29,7 @@ PLANTED = "the quick brown planted value"
 
 
 def plant(store: SessionStore) -> list[bytes]:
-    """Write two users' rows alternately; return samples of ada's ciphertext."""
+    """Write two users' rows alternately; return samples of USER's ciphertext."""
     fill(store, USER, "session-first-0a")
     for name in SESSIONS:
         for user in (USER, OTHER):
@@ -40,17 +39,19 @@ def plant(store: SessionStore) -> list[bytes]:
             session.append(user_inputs(PLANTED), idempotency_key=f"key of {user}")
             session.compact(WINDOW)
     recorder = log_of(store).recorder
-    bodies = []
+    samples = []
     for name in SESSIONS:
         stream = store.session(user_id=USER, session_id=f"{USER[:5]}-{name}").stream
-        bodies += [row.state[20:52] for row in recorder.select_events(stream)]
-    assert len(bodies) > 100
-    return bodies
+        # Any 32 bytes from inside an encrypted event are unique.
+        samples += [row.state[20:52] for row in recorder.select_events(stream)]
+    assert len(samples) > 100
+    return samples
 
 
-def needles(bodies: list[bytes]) -> list[bytes]:
+def needles(samples: list[bytes]) -> list[bytes]:
+    """Return every byte string that no file may contain after the erasure."""
     names = [USER, "session-first-0a", *(f"{USER[:5]}-{name}" for name in SESSIONS)]
-    return [PLANTED.encode(), *(name.encode() for name in names), *bodies]
+    return [PLANTED.encode(), *(name.encode() for name in names), *samples]
 
 
 def files_with(files: Iterator[Path], wanted: list[bytes]) -> dict[str, int]:
@@ -91,18 +92,18 @@ def test_a_sqlite_store_contains_no_byte_of_an_erased_user(
 ) -> None:
     with refold.open(sqlite_url) as store:
         store.session(user_id=OTHER, session_id="first").append(user_inputs("x"))
-        bodies = plant(store)
+        samples = plant(store)
         store.seal()
-        assert files_with(tmp_path.rglob("*"), needles(bodies))
+        assert files_with(tmp_path.rglob("*"), needles(samples))
 
         erased = store.erase(USER, f"{USER} asked", operator=USER)
 
-        assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
+        assert files_with(tmp_path.rglob("*"), needles(samples)) == {}
         assert erased.cleaned["wal_emptied"]
         assert set(erased.files["files"].values()) == {0}
         assert erased.files["names"] >= 14
-    assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
-    assert files_with(config.home().rglob("*"), needles(bodies)) == {}
+    assert files_with(tmp_path.rglob("*"), needles(samples)) == {}
+    assert files_with(config.home().rglob("*"), needles(samples)) == {}
 
 
 def test_an_open_reader_keeps_the_log_and_is_reported(
@@ -110,7 +111,7 @@ def test_an_open_reader_keeps_the_log_and_is_reported(
 ) -> None:
     monkeypatch.setattr(sqlite_cleaning, "_BUSY", 0.1)
     with refold.open(sqlite_url) as store:
-        bodies = plant(store)
+        samples = plant(store)
         with (
             log_of(store).recorder.database.engine().connect() as reader
         ):  # held open for the test
@@ -121,7 +122,7 @@ def test_an_open_reader_keeps_the_log_and_is_reported(
         again = store.erase(USER, "asked")
 
         assert again.cleaned["wal_emptied"]
-        assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
+        assert files_with(tmp_path.rglob("*"), needles(samples)) == {}
 
 
 def test_a_name_shared_with_others_is_not_reported_as_a_trace(sqlite_url: str) -> None:
@@ -156,24 +157,24 @@ def test_a_vacuumed_postgresql_database_contains_no_byte_of_an_erased_user(
 ) -> None:
     url = prepare(server.create_database("scanned"), tmp_path)
     with open_at(url, tmp_path) as store:
-        bodies = plant(store)
+        samples = plant(store)
         run(url, "CHECKPOINT")
-        assert files_with((data / "base").rglob("*"), needles(bodies))
+        assert files_with((data / "base").rglob("*"), needles(samples))
 
         erased = store.erase(USER, "asked", vacuum=True)
 
         assert erased.cleaned["vacuum"]
         run(url, "CHECKPOINT")
-        assert files_with((data / "base").rglob("*"), needles(bodies)) == {}
-        assert files_with(tmp_path.rglob("*"), needles(bodies)) == {}
+        assert files_with((data / "base").rglob("*"), needles(samples)) == {}
+        assert files_with(tmp_path.rglob("*"), needles(samples)) == {}
         # The write-ahead log keeps its records until its segments are used again.
-        in_wal = files_with((data / "pg_wal").rglob("*"), needles(bodies))
+        in_wal = files_with((data / "pg_wal").rglob("*"), needles(samples))
         assert in_wal
         for _ in range(200):
-            if not files_with((data / "pg_wal").rglob("*"), needles(bodies)):
+            if not files_with((data / "pg_wal").rglob("*"), needles(samples)):
                 break
             churn(url)
-        assert files_with((data / "pg_wal").rglob("*"), needles(bodies)) == {}
+        assert files_with((data / "pg_wal").rglob("*"), needles(samples)) == {}
 
 
 def test_without_a_vacuum_the_remaining_steps_are_reported(
@@ -187,9 +188,10 @@ def test_without_a_vacuum_the_remaining_steps_are_reported(
         assert "VACUUM FULL refold.events" in erased.cleaned["advice"]
 
 
-def run(url: str, *statements: str) -> list[Any]:
+def run(url: str, *statements: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        return [connection.execute(statement) for statement in statements]
+        for statement in statements:
+            connection.execute(statement)
 
 
 def churn(url: str) -> None:
@@ -205,7 +207,7 @@ def churn(url: str) -> None:
     )
 
 
-AFTER_OTHERS = """
+APPEND_AFTER_ANOTHER_PROCESS = """
 import sys, subprocess
 import refold
 from refold.testing.event_log import user_inputs
@@ -231,7 +233,13 @@ with refold.open(sys.argv[1]) as store:
 def test_appends_after_an_erasure_and_another_process_are_kept(
     sqlite_url: str,
 ) -> None:
-    command = [sys.executable, "-c", AFTER_OTHERS, sqlite_url, OTHER_WRITER]
+    command = [
+        sys.executable,
+        "-c",
+        APPEND_AFTER_ANOTHER_PROCESS,
+        sqlite_url,
+        OTHER_WRITER,
+    ]
     subprocess.run(command, check=True)
 
     with refold.open(sqlite_url) as store:
@@ -240,7 +248,7 @@ def test_appends_after_an_erasure_and_another_process_are_kept(
     assert texts == ["before", "other", "after", "other"]
 
 
-CUT_SHORT = """
+CLEAN_DURING_SEARCH = """
 import sys, threading
 import refold
 from refold.testing.event_log import user_inputs
@@ -266,4 +274,4 @@ with refold.open(sys.argv[1]) as store:
 
 
 def test_a_log_may_be_truncated_during_the_search(sqlite_url: str) -> None:
-    subprocess.run([sys.executable, "-c", CUT_SHORT, sqlite_url], check=True)
+    subprocess.run([sys.executable, "-c", CLEAN_DURING_SEARCH, sqlite_url], check=True)

@@ -104,8 +104,8 @@ def test_a_key_without_a_word_is_shown_to_few_rules(
     monkeypatch.setattr(Compiled, "accepts_key", counted)
 
     for number in range(1000):
-        scanner.concern(f"k{number}")
-    assert scanner.concern("phone").rules
+        scanner.key_context(f"k{number}")
+    assert scanner.key_context("phone").rules
 
     assert len(shown) <= 1000 * len(scanner._of_any_key) + len(scanner._with_context)
     assert 4 * len(scanner._of_any_key) < len(scanner._with_context)

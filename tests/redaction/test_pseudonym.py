@@ -14,7 +14,7 @@ from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import KeyUnavailable
 from refold.domain.events import UserInput
 from refold.redaction.guard import Limits
-from refold.redaction.plan import Plan, late, plain, tag, tagger
+from refold.redaction.plan import Plan, plain, tag, tag_reading_key, tagger
 from refold.redaction.policy import Policy
 from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
@@ -83,7 +83,7 @@ def test_a_key_is_asked_for_only_if_there_is_a_value() -> None:
         asked.append(1)
         return KEY
 
-    tagged = partial(late, key)
+    tagged = partial(tag_reading_key, key)
     before = list(asked)
 
     assert tagged("PHONE", "1") == tag(KEY, "PHONE", "1")

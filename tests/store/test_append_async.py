@@ -11,7 +11,7 @@ import pytest
 
 import refold
 from refold.adapters.rows import Batch
-from refold.adapters.sql import database as grouping
+from refold.adapters.sql import database
 from refold.domain.envelope import Draft
 from refold.domain.errors import (
     EventTooLarge,
@@ -44,10 +44,10 @@ def gather_all(*appends: Coroutine[Any, Any, Receipt]) -> list[Receipt | BaseExc
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make appends fail if they use a thread although they need none."""
+    """Make every append fail that uses a thread."""
 
     def refuse(*_: object) -> None:
-        raise AssertionError("a thread was taken")
+        raise AssertionError("the append used a thread")
 
     monkeypatch.setattr(asyncio, "to_thread", refuse)
 
@@ -166,9 +166,9 @@ def test_a_cancelled_append_leaves_a_complete_log(store: SessionStore) -> None:
     session.append(user_input("a"))
 
     async def work() -> None:
-        gone = asyncio.create_task(session.append_async(user_input("b")))
-        await asyncio.sleep(0)
-        gone.cancel()
+        append = asyncio.create_task(session.append_async(user_input("b")))
+        await asyncio.sleep(0)  # it begins
+        append.cancel()
         await session.append_async(user_input("c"))
 
     asyncio.run(work())
@@ -180,8 +180,8 @@ def test_a_cancelled_append_leaves_a_complete_log(store: SessionStore) -> None:
 def test_closing_a_store_waits_for_pending_appends(
     store: SessionStore, store_url: str, tmp_path: Path
 ) -> None:
-    left = open_at(store_url, tmp_path)
-    session = left.session(user_id="ada", session_id="s")
+    closing = open_at(store_url, tmp_path)
+    session = closing.session(user_id="ada", session_id="s")
     receipts: list[object] = []
     session.append(user_input("a"))
     writer = session.writer
@@ -189,8 +189,8 @@ def test_closing_a_store_waits_for_pending_appends(
     assert head is not None
     order = Order(session.stream, (Draft(user_input("b")),))
 
-    assert left.log.append_soon(writer.request(head, order), receipts.append)
-    left.close()
+    assert closing.log.append_soon(writer.request(head, order), receipts.append)
+    closing.close()
 
     assert len(receipts) == 1
     assert texts(store, "s") == ["a", "b"]
@@ -199,7 +199,7 @@ def test_closing_a_store_waits_for_pending_appends(
 def test_more_appends_than_the_queue_holds_are_written(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grouping, "QUEUED", 2)
+    monkeypatch.setattr(database, "QUEUED", 2)
     sessions = [
         store.session(user_id="ada", session_id=f"s{number}") for number in range(12)
     ]

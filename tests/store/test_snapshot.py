@@ -62,7 +62,7 @@ def test_the_stored_view_and_the_log_give_the_same_context(
 
 
 @pytest.mark.parametrize("more", [PAGE - 1, PAGE, PAGE + 1])
-def test_more_than_a_page_after_the_view_is_complete(
+def test_a_context_shows_every_event_of_the_pages_after_the_stored_view(
     memory: SessionStore, more: int
 ) -> None:
     session = memory.session(user_id="ada", session_id="s-1")
@@ -93,12 +93,18 @@ def test_damage_outside_the_context_does_not_matter(
         assert session.context(WINDOW) == before
 
 
-def test_an_erased_or_missing_session_has_no_view(store: SessionStore) -> None:
+def test_a_missing_session_has_no_context(store: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
         store.session(user_id="ada", session_id="none").context(WINDOW)
 
 
-OPENED = "what the agent was told, word for word"
+def test_an_erased_session_has_no_context(
+    store: SessionStore, compacted: Session
+) -> None:
+    store.erase("ada", "asked for", session_id="s-1")
+
+    with pytest.raises(refold.errors.Erased):
+        compacted.context(WINDOW)
 
 
 @pytest.fixture
@@ -107,7 +113,7 @@ def session_with_call(store: SessionStore) -> Session:
     session = store.session(user_id="ada", session_id="s-1")
     call = refold.ToolCall(call_id="c", tool_name="ls", arguments={"deep": [{"a": 1}]})
     result = refold.ToolResult(call_id="c", content=[{"type": "text", "text": "b"}])
-    session.append([refold.UserInput(text=OPENED), call, result], agent="one")
+    session.append([refold.UserInput(text="list the files"), call, result], agent="one")
     session.context("keep_all")
     return session
 
@@ -116,11 +122,11 @@ def session_with_call(store: SessionStore) -> Session:
 def decrypted_seqs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seqs of the rows that are decrypted from now on."""
     seqs: list[int] = []
-    plain = EncryptingMapper._decrypt
+    decrypt = EncryptingMapper._decrypt
 
     def recording_decrypt(mapper: EncryptingMapper, row: EncryptedEvent) -> bytes:
         seqs.append(row.seq)
-        return plain(mapper, row)
+        return decrypt(mapper, row)
 
     monkeypatch.setattr(EncryptingMapper, "_decrypt", recording_decrypt)
     return seqs
@@ -141,7 +147,7 @@ def test_a_context_decrypts_only_new_rows(
 def test_changes_of_one_reader_are_invisible_to_others(
     session_with_call: Session,
 ) -> None:
-    session_with_call.context("keep_all")  # known rows, and the rows that follow them
+    session_with_call.context("keep_all")  # now its rows are cached
     shown = str(session_with_call.context("keep_all").messages)
 
     for message in session_with_call.context("keep_all").messages:
@@ -184,13 +190,13 @@ def test_an_erasure_empties_the_caches(
     store: SessionStore, session_with_call: Session, erased: str | None
 ) -> None:
     ring = store.log.keys  # type: ignore[attr-defined]  # a store over SQL
-    opened = weakref.ref(ring.session("ada", "s-1", now=None).decrypted)
+    cache = weakref.ref(ring.session("ada", "s-1", now=None).decrypted)
     session_with_call.context("keep_all")
-    assert len(opened().rows) == 3  # type: ignore[union-attr]  # it is there
+    assert len(cache().rows) == 3  # type: ignore[union-attr]  # it is there
 
     store.erase("ada", "asked for", session_id=erased)
 
-    assert opened() is None
+    assert cache() is None
 
 
 def test_rows_of_only_a_few_sessions_are_cached(memory: SessionStore) -> None:

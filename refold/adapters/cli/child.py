@@ -124,8 +124,8 @@ def _ended(pid: int) -> int | None:
     If it has stopped itself, this process stops too, so that the shell gets the
     terminal.
     """
-    ended_pid, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
-    if not ended_pid:
+    changed_pid, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+    if changed_pid == 0:  # the program goes on
         return None
     if os.WIFSTOPPED(status):
         if _is_in_foreground():

@@ -110,7 +110,7 @@ class Call(typer.Context):
         A report of changes is printed on stderr if stdout fails.  The command then
         goes on, and ``check_reported`` raises at its end.
         """
-        if not result.acted:
+        if not result.changed:
             result.print(as_json=self.as_json)
             return
         if result.show == "" and not self.as_json:
@@ -134,15 +134,17 @@ class Call(typer.Context):
                 "and its report is above, on stderr"
             )
 
-    def remark(self, show: Callable[[Screen], object], *, acted: bool = False) -> None:
+    def remark(
+        self, show: Callable[[Screen], object], *, changed: bool = False
+    ) -> None:
         """Print a line for people during the work; nothing with ``--json``.
 
-        acted: whether it reports a change, which is printed on stderr if stdout fails.
+        changed: whether it reports a change, which goes to stderr if stdout fails.
         """
         if self.as_json:
             return
-        if acted:
-            self.report(Result(None, show, acted=True))
+        if changed:
+            self.report(Result(None, show, changed=True))
         else:
             paint(show)
 

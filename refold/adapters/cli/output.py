@@ -31,18 +31,18 @@ Part = str | tuple[str, str]
 class Result(NamedTuple):
     """The result of a command.
 
-    value: the value that ``--json`` prints, or a function that returns it.  Each value
-           of an iterator is a line; an ``Array`` is one line.
-    show:  the text that people see, or a function that prints it.
-    code:  the exit code.
-    acted: whether the command changed something.  Such a report is always printed: on
-           stderr if stdout fails.
+    value:   the value that ``--json`` prints, or a function that returns it.  Each
+             value of an iterator is a line; an ``Array`` is one line.
+    show:    the text that people see, or a function that prints it.
+    code:    the exit code.
+    changed: whether the command changed something.  Such a report is always printed:
+             on stderr if stdout fails.
     """
 
     value: Any
     show: str | Callable[[Screen], object]
     code: int = 0
-    acted: bool = False
+    changed: bool = False
 
     def print(self, *, as_json: bool) -> None:
         """Print all of it; JSON in UTF-8, whatever the encoding of the terminal."""

@@ -110,7 +110,7 @@ class Readable:
     def events(self, session_id: str, after: int = 0, limit: int = 20) -> list[Any]:
         """Read the events of a session after the seq `after`, oldest first."""
         session = self._session(session_id)
-        session.head()
+        session.head()  # raises SessionNotFound
         entries = []
         for event in islice(session.history.pages(after), min(limit, _MAX_ENTRIES)):
             fields = event.to_json()
@@ -138,7 +138,7 @@ class Readable:
     def verify(self, session_id: str) -> dict[str, Any]:
         """Check that the session's stored data is what was written."""
         session = self._session(session_id)
-        session.head()
+        session.head()  # raises SessionNotFound
         verification = session.verify()
         problems = [problem.to_json() for problem in verification.problems]
         return {

@@ -45,7 +45,7 @@ def _events_of(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft
         yield from base.drafts_of(openai.response_item(item), base.Origin(""))
 
 
-FORMAT = Format(_NAME, _events_of, lambda _: "item")
+FORMAT = Format(_NAME, view=_events_of, kind=lambda _: "item")
 
 
 def _step(places: _StoredPlaces, item: NativeItem) -> _StoredPlaces:

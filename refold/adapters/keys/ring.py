@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from refold.adapters.keys.master import SIZE, MasterKey
-from refold.adapters.keys.signatures import CONTEXT, SETTING, Signer
+from refold.adapters.keys.signatures import SIGNING_KEY, SIGNING_KEY_CONTEXT, Signer
 from refold.adapters.keys.store import PEPPER, Refs, UserEntry
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.chain import length_prefixed, pack_length
@@ -161,7 +161,7 @@ class KeyRing:
 
         Raises KeyUnavailable if the master key does not unwrap the signer's key.
         """
-        secret, _ = self._setting(SETTING, CONTEXT)
+        secret, _ = self._setting(SIGNING_KEY, SIGNING_KEY_CONTEXT)
         return Signer(secret)
 
     def _setting(self, name: str, context: bytes) -> tuple[bytes, bytes]:

@@ -23,7 +23,7 @@ from refold.adapters.keys.ring import (
     session_context,
     user_context,
 )
-from refold.adapters.keys.signatures import CONTEXT, SETTING
+from refold.adapters.keys.signatures import SIGNING_KEY, SIGNING_KEY_CONTEXT
 from refold.adapters.keys.store import PEPPER, UserEntry
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import KeyUnavailable
@@ -38,10 +38,11 @@ def rotate_master(ring: KeyRing) -> int:
     with an older master key after that.
     """
     store = ring.store
-    number = 0
+    count = 0
     for name, wrapped, context in _stale_settings(ring):
         if store.swap_setting(name, wrapped, _wrapped_again(ring, wrapped, context)):
-            number += 1
+            count += 1
+    # Other processes may add keys during a pass, so the last pass finds none.
     while True:
         swapped = 0
         for ref, wrapped, context in _stale_users(ring, users_of(store)):
@@ -52,9 +53,9 @@ def rotate_master(ring: KeyRing) -> int:
                 swapped += 1
         if not swapped:
             break
-        number += swapped
+        count += swapped
     ring.reopen()
-    return number
+    return count
 
 
 def stale(ring: KeyRing) -> int:
@@ -68,7 +69,8 @@ def _stale_settings(ring: KeyRing) -> Iterator[tuple[str, bytes, bytes]]:
 
     Each comes as its name, its wrapped value, and its context.
     """
-    for name, context in ((PEPPER, PEPPER_CONTEXT), (SETTING, CONTEXT)):
+    settings = ((PEPPER, PEPPER_CONTEXT), (SIGNING_KEY, SIGNING_KEY_CONTEXT))
+    for name, context in settings:
         wrapped = ring.store.get_setting(name)
         if wrapped is not None and ring.master.stale(wrapped, context):
             yield name, wrapped, context
@@ -101,14 +103,14 @@ def users_of(store: SqlKeyStore) -> Iterator[tuple[str, UserEntry]]:
 
 
 def rotate_user(ring: KeyRing, user_id: str) -> int:
-    """Give a user another key to wrap session keys with; returns their number.
+    """Wrap a user's session keys with a new key; returns their number.
 
-    The key for hashes stays, because receipts and blobs are found by these.
+    The user's key for hashes stays, because receipts and blobs are found by hashes.
     """
     for _ in range(_TRIES):
         ring.forget(user_id)
         user = ring.user(user_id, now=None)
-        plain = user.key + os.urandom(SIZE)
+        plain = user.key + os.urandom(SIZE)  # the key for hashes, and a new secret
         new = UserKey.of(user.ref, plain, UserEntry(user.epoch, None))
         session_keys = {}
         try:

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from refold.adapters.keys.master import decoded
 from refold.domain.errors import InvalidConfiguration
 
-SETTING: Final = "signing key"
-CONTEXT: Final = b"refold signing key"
+SIGNING_KEY: Final = "signing key"
+SIGNING_KEY_CONTEXT: Final = b"refold signing key"
 
 
 class Signer:

@@ -43,7 +43,7 @@ from refold.projections.models import packaged_models
 from refold.store import SessionStore
 from refold.store.exports import CopyRecords
 from refold.store.files import file_histories, with_sub_agents
-from refold.store.overviews import OverviewFilter, Sort, State
+from refold.store.overviews import ASCENDING, OverviewFilter, Sort, State
 from refold.store.proofs.provenance import provenance
 from refold.store.recorded import recorded_as
 from refold.store.search import SERVED_AT_MOST
@@ -76,10 +76,11 @@ def query_parameters(function: Callable[..., Any]) -> dict[str, bool]:
     repeatable: dict[str, bool] = {}
     signature = inspect.signature(function, eval_str=True)
     for name, parameter in signature.parameters.items():
-        kind, *declarations = get_args(parameter.annotation) or (parameter.annotation,)
+        # The parts of ``Annotated[type, declaration, …]``; other types have none.
+        type_, *declarations = get_args(parameter.annotation) or (None,)
         for declaration in (*declarations, parameter.default):
             if isinstance(declaration, params.Query):
-                repeatable[declaration.alias or name] = get_origin(kind) is tuple
+                repeatable[declaration.alias or name] = get_origin(type_) is tuple
             elif isinstance(declaration, params.Depends) and declaration.dependency:
                 repeatable |= query_parameters(declaration.dependency)
     return repeatable
@@ -194,10 +195,10 @@ AppendSession = Annotated[Session, _session("append")]
 ReviewSession = Annotated[Session, _session("review")]
 EraseAccess = Annotated[Access, _access("erase")]
 After = Annotated[int, Query(ge=0, le=SEQS)]
-Most = Annotated[int, Query(ge=1, le=MOST)]
-Several = Annotated[tuple[str, ...], Query()]
-Text = Annotated[str | None, Query()]
-Name = Annotated[str, Query()]
+Limit = Annotated[int, Query(ge=1, le=MOST)]
+Texts = Annotated[tuple[str, ...], Query()]
+OptionalText = Annotated[str | None, Query()]
+Text = Annotated[str, Query()]
 Flag = Annotated[bool, Query()]
 Moment = Annotated[AwareDatetime | None, Query()]
 At = Annotated[int | None, Query(ge=1, le=SEQS)]
@@ -389,15 +390,15 @@ def labels_of(texts: Iterable[str]) -> dict[str, str]:
 @router.get("/sessions", operation_id="sessions")
 def sessions(
     access: ReadAccess,
-    label: Several = (),
-    after: Text = None,
-    limit: Most = 100,
+    label: Texts = (),
+    after: OptionalText = None,
+    limit: Limit = 100,
     sort: Annotated[Sort, Query()] = "session",
     reverse: Flag = False,
-    find: Name = "",
-    project: Name = "",
-    agent: Name = "",
-    model: Name = "",
+    find: Text = "",
+    project: Text = "",
+    agent: Text = "",
+    model: Text = "",
     state: Annotated[State | None, Query()] = None,
     failed: Flag = False,
     since: Moment = None,
@@ -409,9 +410,9 @@ def sessions(
     column, such as `last` for the newest event. `unread` counts sessions with
     events that are not counted yet: call this again.
     """
-    descending = None
+    descending = None  # the usual direction of the column
     if reverse:
-        descending = sort in ("title", "project", "agent", "model", "session")
+        descending = sort in ASCENDING
     page = access.store.overviews(
         access.user_id,
         label=labels_of(label),
@@ -461,8 +462,8 @@ def session(session: ReadSession) -> Response:
 def events(
     session: ReadSession,
     after: After = 0,
-    limit: Most = 100,
-    type: Several = (),  # noqa: A002  # as an event's field is named
+    limit: Limit = 100,
+    type: Texts = (),  # noqa: A002  # as an event's field is named
 ) -> Response:
     """Read events in their order; for the next page, pass `next` as `after`."""
     envelopes = session.events(after, limit, types=type)
@@ -564,7 +565,7 @@ def compact(session: AppendSession, body: Compaction) -> Response:
         if not body.until_idle:
             break
         summary = session.compact(strategy)
-    session.head()
+    session.head()  # raises SessionNotFound
     return answer({"summaries": [summary.to_json() for summary in summaries]})
 
 
@@ -572,10 +573,10 @@ def compact(session: AppendSession, body: Compaction) -> Response:
 def compare(
     session: ReadSession,
     strategy: Annotated[tuple[str, ...], Query(max_length=20)] = (),
-    model: Text = None,
+    model: OptionalText = None,
 ) -> Response:
     """Compare what strategies would have sent, and at what cost."""
-    session.head()
+    session.head()  # raises SessionNotFound
     specs = [spec for spec in map(checked_spec, strategy) if spec]
     comparison = session.proofs.compare(specs or None, model=model)
     skipped = [entry._asdict() for entry in comparison.skipped]
@@ -588,7 +589,7 @@ def verify(
     session: ReadSession, chain_only: Annotated[bool, Query()] = False
 ) -> Response:
     """Check that a session's stored data is what was written."""
-    session.head()
+    session.head()  # raises SessionNotFound
     verification = session.verify(chain_only=chain_only)
     problems = [problem.to_json() for problem in verification.problems]
     return answer({"ok": not problems, **verification._asdict(), "problems": problems})
@@ -599,7 +600,7 @@ def prove(
     access: ReadAccess, session: ReadSession, seq: Annotated[int, Query(ge=1, le=SEQS)]
 ) -> Response:
     """Return a proof that an event is in the newest sealed tree."""
-    session.head()
+    session.head()  # raises SessionNotFound
     try:
         return answer(access.store.seals.prove(session.stream, seq, size=None))
     except LookupError as error:
@@ -612,8 +613,8 @@ def prove(
 def search(
     access: ReadAccess,
     words: Annotated[str, Query(max_length=1_000)],
-    session_id: Text = None,
-    limit: Most = 20,
+    session_id: OptionalText = None,
+    limit: Limit = 20,
 ) -> Response:
     """Find events by words, "phrases" and filters such as type:, the best first."""
     result = access.store.search_with_total(
@@ -678,7 +679,7 @@ def label(
     body: dict[str, Annotated[str, Field(max_length=1_000)] | None],
 ) -> Response:
     """Set labels of a session; null removes a label."""
-    session.head()
+    session.head()  # raises SessionNotFound
     session.label(**body)
     return answer(session.labels())
 
@@ -686,6 +687,9 @@ def label(
 @router.get("/export", operation_id="export")
 def export(access: ReadAccess) -> Response:
     """Export all sessions of a user as JSON lines, each an envelope."""
+    infos = access.store.sessions(access.user_id, internal=True)
+    if infos:
+        CopyRecords(access.store.writer, "events", "HTTP").record(access.user_id)
 
     def lines() -> Iterator[bytes]:
         for info in infos:
@@ -697,16 +701,13 @@ def export(access: ReadAccess) -> Response:
             for envelope in envelopes:
                 yield orjson.dumps(envelope.to_json()) + b"\n"
 
-    infos = access.store.sessions(access.user_id, internal=True)
-    if infos:
-        CopyRecords(access.store.writer, "events", "HTTP").record(access.user_id)
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
 @router.get("/costs", operation_id="costs")
 def costs(
     access: ReadAccess,
-    session_id: Text = None,
+    session_id: OptionalText = None,
     by: Annotated[Literal["session", "user", "day"], Query()] = "session",
 ) -> Response:
     """Show the token usage of answers, and their cost in US dollars."""
@@ -815,12 +816,12 @@ def memory_opt_out(access: AppendAccess, body: OptOut) -> Response:
 @router.get("/reviews", operation_id="reviews")
 def reviews(
     access: ReadAccess,
-    session_id: Text = None,
-    every: Annotated[bool, Query(alias="all")] = False,
+    session_id: OptionalText = None,
+    with_decided: Annotated[bool, Query(alias="all")] = False,
 ) -> Response:
     """List questions to humans, the most severe first."""
     questions = access.store.reviews.list(
-        access.user_id, session_id=session_id, open_only=not every
+        access.user_id, session_id=session_id, open_only=not with_decided
     )
     entries = [question.to_json() for question in questions]
     for entry in entries:
@@ -831,7 +832,7 @@ def reviews(
 @router.get("/sessions/{session_id}/reviews/{seq}", operation_id="review")
 def review(access: ReadAccess, session: ReadSession, seq: int) -> Response:
     """Show a question to a human, with the events that it is about."""
-    session.head()
+    session.head()  # raises SessionNotFound
     questions = access.store.reviews.list(
         access.user_id, session_id=session.session_id, open_only=False
     )
@@ -968,7 +969,7 @@ class Feed:
                 self._keep(envelope.seq, frame(envelope))
             last = b"event: end\ndata: {}\n\n"
         except Exception as error:
-            last = failed(error)
+            last = error_frame(error)
         self.last_frame = self.last_frame or last
         self._wake_listeners()
 
@@ -1041,7 +1042,7 @@ def frame(envelope: Envelope) -> bytes:
     return b"id: %d\nevent: event\ndata: %b\n\n" % (envelope.seq, data)
 
 
-def failed(error: Exception) -> bytes:
+def error_frame(error: Exception) -> bytes:
     """Return the last frame of a tail that failed."""
     code = type(error).__name__
     if not isinstance(error, errors.RefoldError):
@@ -1130,7 +1131,7 @@ async def tail(
                 try:
                     seq, text = await feed.after(seq, min(HEARTBEAT_SEC, left))
                 except Exception as error:  # the session was erased, for example
-                    yield failed(error)
+                    yield error_frame(error)
                     return
                 yield text or b": \n\n"
                 if not text and feed.last_frame:

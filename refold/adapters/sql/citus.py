@@ -108,7 +108,9 @@ class CitusDatabase(postgres.PostgresDatabase):
         with self.errors, self.engine().begin() as connection:
             execute = connection.exec_driver_sql
             if not execute(_SQL["engine"]).scalar():
-                raise IncompatibleStore(f"{self.what} has no Citus: CREATE EXTENSION")
+                raise IncompatibleStore(
+                    f"{self.shown_name} has no Citus: CREATE EXTENSION"
+                )
             self.lock_schema(connection)
             execute(roles.FORGET.replace("%", "%%"))
             names = self.spread(connection, new=True)
@@ -190,7 +192,7 @@ class CitusDatabase(postgres.PostgresDatabase):
     def settled(self) -> str:
         """Raise StoreUnavailable, because there is no order of all events."""
         raise StoreUnavailable(
-            f"{self.what} has no order of all events",
+            f"{self.shown_name} has no order of all events",
             remedy="read from the first event",
         )
 
@@ -199,7 +201,9 @@ class CitusDatabase(postgres.PostgresDatabase):
         super().flush()
         ((was_flushed,),) = self.read(NOBODY, text(_SQL["durable"]))
         if was_flushed is False:
-            raise StoreUnavailable(f"{self.what} lost a machine", remedy="try again")
+            raise StoreUnavailable(
+                f"{self.shown_name} lost a machine", remedy="try again"
+            )
 
     def unguarded(self) -> list[str]:
         """Return changed triggers, also of shards on the machines."""

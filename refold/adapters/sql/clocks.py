@@ -64,7 +64,7 @@ def read_clocks() -> ClockReading:
 class DatabaseInFile(Protocol):
     """A SQLite database, as far as the clocks need it; see ``SqliteDatabase``."""
 
-    what: str
+    shown_name: str
     readonly: bool
 
     @property
@@ -158,7 +158,7 @@ class ObservedTime:
                 "the time that %s has recorded. Ages are measured by the recorded time "
                 "until the clock has run correctly for a day; if it is right, set %s=1",
                 abs(reading.wall - estimate.now) // DAY,
-                self._database.what,
+                self._database.shown_name,
                 TRUST,
             )
         return estimate

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SQL: Final = statements("recorder")
 NOBODY: Final = ""  # the user of a table without users
-MOVED: Final = "refold: this store was moved to "  # begins the errors of a moved store
+# The beginning of the errors of a moved store.
+STORE_MOVED: Final = "refold: this store was moved to "
 _CACHED_QUERIES: Final = 1_000
 Write: TypeAlias = Callable[[Batch], WriteOutcome]
 
@@ -43,16 +44,15 @@ class Database(ABC):
 
     In a forked child, it drops the connections of its parent and opens new ones.
 
-    what:       the name of the database in messages.
-    mark:       the placeholder of a value in the driver's SQL.
-    each_span:  SQL that joins the events ``e`` of the spans in a column of ``v``.
+    shown_name:   the name of the database in messages.
+    mark:         the placeholder of a value in the driver's SQL.
+    each_span:    SQL that joins the events ``e`` of the spans in a column of ``v``.
     place_column: the column with which the engine itself finds a row.
-    searchable: whether this process can read the files of the database.
-    in_memory:  whether only this process can open it.
-    ordered:    whether its positions order all events.
-    readonly:   whether it can only be read.
-
-    schema:     the schema of the tables; None if the engine has no schemas.
+    searchable:   whether this process can read the files of the database.
+    in_memory:    whether only this process can open it.
+    ordered:      whether its positions order all events.
+    readonly:     whether it can only be read.
+    schema:       the schema of the tables; None if the engine has no schemas.
 
     lock_against_changes and lock_against_deletion are SQL that locks selected rows
     until the commit.
@@ -70,8 +70,8 @@ class Database(ABC):
     readonly: bool = False
     schema: ClassVar[str | None] = None
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, shown_name: str) -> None:
+        self.shown_name = shown_name
         self.errors: Final = ErrorsTranslated(self.translate)
         self.fences: Final = Fences()
         self._pool: Engine | None = None
@@ -110,7 +110,7 @@ class Database(ABC):
         Raises StoreUnavailable if the database was closed.
         """
         if self._closed:
-            reason = f"the store {self.what} was closed"
+            reason = f"the store {self.shown_name} was closed"
             raise StoreUnavailable(reason, remedy="open it again")
         if self._pid != os.getpid():
             self._pid = os.getpid()
@@ -356,7 +356,7 @@ class Database(ABC):
     def refuse_writes(self, connection: Connection, where: str) -> None:
         """Let the database refuse every write after the commit, and block them before.
 
-        The error consists of MOVED and ``where``.
+        The error consists of STORE_MOVED and ``where``.
         """
 
     @abstractmethod
@@ -444,9 +444,9 @@ class ErrorsTranslated(AbstractContextManager[None]):
             raise translated from None
 
 
-def moved(message: str) -> StoreUnavailable | None:
+def error_if_moved(message: str) -> StoreUnavailable | None:
     """Return the error of a moved store, if the database's message is that."""
-    _, separator, where = message.partition(MOVED)
+    _, separator, where = message.partition(STORE_MOVED)
     if not separator:
         return None
     if where:

@@ -73,13 +73,13 @@ class Move:
         source_settings = settings_of(self._source)
         target_settings = settings_of(self._target)
         if "store_id" not in source_settings:
-            reason = f"there is no store at {self._source.what}"
+            reason = f"there is no store at {self._source.shown_name}"
             raise StoreUnavailable(reason, remedy="name another with --db")
         moved_to = source_settings.get(MOVED_TO)
-        if moved_to is not None and moved_to != self._target.what:
+        if moved_to is not None and moved_to != self._target.shown_name:
             migrate(self._source)  # raises the error that names the other database
         if not self._source.ordered:
-            reason = f"{self._source.what} has no order of all events to move"
+            reason = f"{self._source.shown_name} has no order of all events to move"
             raise InvalidConfiguration(f"{reason}: a store stays on Citus")
         store_id = source_settings["store_id"]
         is_same_store = target_settings.get("store_id") == store_id
@@ -90,11 +90,11 @@ class Move:
             return True
         migrate(self._source)
         if is_same_store or (target_settings and self._target_has_rows()):
-            reason = f"{self._target.what} holds a store already"
+            reason = f"{self._target.shown_name} holds a store already"
             raise InvalidConfiguration(f"{reason}: move into an empty database")
         self._advance_positions()
         migrate(self._target, moving=True)
-        settings = {"store_id": store_id, MOVING: self._source.what}
+        settings = {"store_id": store_id, MOVING: self._source.shown_name}
         self._target.change(
             None, lambda connection: put_settings(connection, self._target, settings)
         )
@@ -132,8 +132,8 @@ class Move:
             return counts
 
         def close(connection: sa.Connection) -> dict[str, int]:
-            put_settings(connection, self._source, {MOVED_TO: self._target.what})
-            self._source.refuse_writes(connection, self._target.what)
+            put_settings(connection, self._source, {MOVED_TO: self._target.shown_name})
+            self._source.refuse_writes(connection, self._target.shown_name)
             return finish()  # an error or a kill rolls everything back
 
         # An earlier call may have been killed before it removed the mark.

@@ -37,11 +37,11 @@ from refold.adapters.rows import (
 from refold.adapters.sql import forks, lent, queries, roles, statistics
 from refold.adapters.sql.clocks import ServerTime
 from refold.adapters.sql.database import (
-    MOVED,
     NOBODY,
+    STORE_MOVED,
     Database,
     Write,
-    moved,
+    error_if_moved,
 )
 from refold.adapters.sql.libpq import (
     Command,
@@ -129,7 +129,7 @@ class PostgresDatabase(Database):
             lent.close_when_returned(pool)
         except Exception as error:
             raise errors.InvalidConfiguration(
-                f"{self.what} is not a PostgreSQL URL ({type(error).__name__}): "
+                f"{self.shown_name} is not a PostgreSQL URL ({type(error).__name__}): "
                 "postgresql://user:password@host/database"
             ) from None
         return pool
@@ -247,7 +247,7 @@ class PostgresDatabase(Database):
             if status != "in progress":
                 break  # so old that the server has forgotten it
             time.sleep(_FIRST_PAUSE * 2**tries)
-        raise outcome_unknown(self.what) from None
+        raise outcome_unknown(self.shown_name) from None
 
     def _status(self, transaction: str) -> str | None:
         """Return the status of a transaction; None if the server has forgotten it."""
@@ -266,7 +266,7 @@ class PostgresDatabase(Database):
         if self._sight != "one":
             return None
         if user_id is None:
-            raise roles.refuse(self.what)
+            raise roles.refuse(self.shown_name)
         return user_id
 
     def _bind(self, driver: PsycopgConnection, user_id: str) -> None:
@@ -304,7 +304,7 @@ class PostgresDatabase(Database):
             return bool(connection.exec_driver_sql(query).scalar())
 
     def translate(self, error: Exception) -> errors.RefoldError | None:
-        return translated(self.what, error)
+        return translated(self.shown_name, error)
 
     def prepare(self, connection: Connection) -> None:
         """Create the schema, unless it exists.
@@ -315,10 +315,12 @@ class PostgresDatabase(Database):
         rows = connection.exec_driver_sql(_SQL["encoding_and_owner"])
         encoding, is_foreign = rows.one()
         if encoding != "UTF8":
-            raise errors.IncompatibleStore(f"{self.what} must have the encoding UTF8")
+            raise errors.IncompatibleStore(
+                f"{self.shown_name} must have the encoding UTF8"
+            )
         if is_foreign:
             raise errors.IncompatibleStore(
-                f"the schema {SCHEMA} of {self.what} belongs to another program: "
+                f"the schema {SCHEMA} of {self.shown_name} belongs to another program: "
                 "use another database"
             )
         connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
@@ -336,7 +338,7 @@ class PostgresDatabase(Database):
         """Create a trigger on each table, after concurrent writes to it have ended."""
         # This transaction is idle while other connections finish the move.
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
-        message = f"{MOVED}{where}".replace("'", "''")
+        message = f"{STORE_MOVED}{where}".replace("'", "''")
         create_function = _SQL["moved"].format(message=message)
         connection.exec_driver_sql(create_function.replace("%", "%%"))
         for table in self.tables.metadata.tables:
@@ -352,14 +354,14 @@ class PostgresDatabase(Database):
             driver = cast("PsycopgConnection", connection.connection.driver_connection)
             if driver.prepare_threshold is None:
                 raise errors.StoreUnavailable(
-                    f"{self.what} is behind a connection pooler, where a store cannot "
-                    "be moved: the lock for it needs one connection",
+                    f"{self.shown_name} is behind a connection pooler, where a store "
+                    "cannot be moved: the lock for it needs one connection",
                     remedy="connect to the server directly",
                 )
             try_lock = f"SELECT pg_try_advisory_lock({_FILL_LOCK})"
             if not connection.exec_driver_sql(try_lock).scalar():
                 raise errors.StoreUnavailable(
-                    f"another process is moving a store to {self.what}",
+                    f"another process is moving a store to {self.shown_name}",
                     remedy="wait until it ends",
                 )
             try:
@@ -390,9 +392,9 @@ class PostgresDatabase(Database):
                         return
                     if missing > _MOST_TRANSACTIONS:
                         raise errors.IncompatibleStore(
-                            f"{self.what} has run {missing} transactions fewer than "
-                            "the server of this store: set its next transaction to "
-                            f"{first_number} with pg_resetwal"
+                            f"{self.shown_name} has run {missing} transactions fewer "
+                            "than the server of this store: set its next transaction "
+                            f"to {first_number} with pg_resetwal"
                         )
                     count = min(missing, _TRANSACTIONS_AT_ONCE)
                     execute(_SQL["use_up"].format(count=count))
@@ -426,9 +428,9 @@ class PostgresDatabase(Database):
             return list(self._writer.together(batches))
         except psycopg.Error as error:
             # If one transaction of the group failed, another one may be committed.
-            never_connected = broken(error) and not answer_lost(error)
-            lost = not never_connected
-            return [self._write_alone(batch, lost=lost) for batch in batches]
+            # Only if there was no connection, nothing was sent.
+            maybe_sent = answer_lost(error) or not broken(error)
+            return [self._write_alone(batch, lost=maybe_sent) for batch in batches]
 
     def _write_alone(
         self, batch: Batch, *, lost: bool = False
@@ -450,7 +452,7 @@ class PostgresDatabase(Database):
             return self.retrying(attempt)
         except Exception as error:
             if lost and broken(error):
-                return outcome_unknown(self.what)
+                return outcome_unknown(self.shown_name)
             return self.translate(error) or error
 
     def _open_writing_connection(self) -> PsycopgConnection:
@@ -464,7 +466,7 @@ class PostgresDatabase(Database):
             if has_policies:
                 driver.close()
                 raise errors.StoreUnavailable(
-                    f"{self.what} is behind a connection pooler, where this role "
+                    f"{self.shown_name} is behind a connection pooler, where this role "
                     "cannot append: its rights belong to one connection",
                     remedy="connect to the server directly",
                 )
@@ -513,7 +515,7 @@ class PostgresDatabase(Database):
             return self.retrying(attempt)
         except (psycopg.Error, DBAPIError) as error:
             if sent and broken(error):
-                raise outcome_unknown(self.what) from None
+                raise outcome_unknown(self.shown_name) from None
             raise
 
     def with_driver(self, work: Callable[[Any], T], *, single: bool = False) -> T:
@@ -751,7 +753,8 @@ class Writer:
         with self._lock:
             prepared = self._open_connection()
             try:
-                written = self._try(prepared, [batches[index] for index in order])
+                ordered = [batches[index] for index in order]
+                written = self._write_in_one_round_trip(prepared, ordered)
                 was_written = dict(zip(order, written, strict=True))
                 outcomes: list[WriteOutcome] = []
                 for index, batch in enumerate(batches):
@@ -764,10 +767,10 @@ class Writer:
                 prepared.close_if_busy()
                 raise
 
-    def _try(
+    def _write_in_one_round_trip(
         self, prepared: PreparedConnection, batches: Sequence[Batch]
     ) -> list[bool]:
-        """Write batches in one round trip; returns for each whether it was written.
+        """Write batches; returns for each whether it was written.
 
         The batches that continue a stream and have no blobs share one statement and its
         commit.  The others have a statement each, and a second commit for all.
@@ -1123,6 +1126,7 @@ TRIGGERS: Final = {
 
 
 REFUSE_TRUNCATE: Final = _SQL["guard_truncate"]
+# The body of the triggers' function, as the server stores it.
 REFUSAL: Final = _SQL["guard_function"].split("$$")[1]
 GUARDS: Final = queries.guards("postgres")
 
@@ -1168,9 +1172,9 @@ def translated(shown: str, error: Exception) -> errors.RefoldError | None:
     cause = _cause(error)
     if not isinstance(cause, psycopg.Error):
         return None
-    store_moved = moved(str(cause))
-    if store_moved is not None:
-        return store_moved
+    moved_error = error_if_moved(str(cause))
+    if moved_error is not None:
+        return moved_error
     state = cause.sqlstate or ""
     refusals = queries.refusals("postgres")
     missing_right = lacking_right(cause.diag.message_primary or "")
@@ -1234,6 +1238,7 @@ def outcome_unknown(shown: str) -> errors.StoreUnavailable:
 
 def answer_lost(error: psycopg.Error) -> bool:
     """Whether an open connection broke, so that the server may have got the command."""
+    # The driver attaches a connection only to the error of a failed attempt to connect.
     never_connected = error.pgconn is not None or str(error).startswith(_NOT_CONNECTED)
     return broken(error) and not never_connected
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 from refold.adapters.sql import queries, sqlite as sqlite_engine
-from refold.adapters.sql.database import MOVED, Database, moved
+from refold.adapters.sql.database import STORE_MOVED, Database, error_if_moved
 from refold.adapters.sql.queries import SCHEMA
 from refold.adapters.sql.sqlite import APPLICATION_ID
 from refold.adapters.sql.urls import EngineName
@@ -155,7 +155,7 @@ def migrate(
     with dialect.errors:
         values = dialect.stored_settings()
         if not moving:
-            _refuse_moved(values, dialect.what)
+            _refuse_moved(values, dialect.shown_name)
         version, store_id = _version(values)
         if store_id and version == len(steps):
             return store_id
@@ -191,7 +191,7 @@ def settings_of(dialect: Database) -> dict[str, str]:
 def _refuse_moved(values: dict[str, str], what: str) -> None:
     """Raise StoreUnavailable if the store was moved away, or is being moved here."""
     if MOVED_TO in values:
-        error = moved(f"{MOVED}{values[MOVED_TO]}")
+        error = error_if_moved(f"{STORE_MOVED}{values[MOVED_TO]}")
         if error is not None:
             raise error
     if MOVING in values:

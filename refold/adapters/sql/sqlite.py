@@ -24,7 +24,7 @@ from refold.adapters.rows import (
 )
 from refold.adapters.sql import files, forks, queries
 from refold.adapters.sql.clocks import ObservedTime, wall
-from refold.adapters.sql.database import MOVED, Database, Write, moved
+from refold.adapters.sql.database import STORE_MOVED, Database, Write, error_if_moved
 from refold.domain import errors
 from refold.domain.clocks import GivenTime, StoreTime
 from refold.domain.ids import MAIN, StreamId
@@ -332,7 +332,7 @@ class SqliteDatabase(Database):
         if isinstance(cause, files.CommitFailed):
             return files.outcome_unknown(self.path, cause)
         message = files.message_of(cause)
-        return moved(message) or translated(str(self.path), message)
+        return error_if_moved(message) or translated(str(self.path), message)
 
     def prepare(self, connection: Connection) -> None:
         """Mark the file as Refold's, after ``_identify``."""
@@ -348,7 +348,7 @@ class SqliteDatabase(Database):
 
     def refuse_writes(self, connection: Connection, where: str) -> None:
         """Create a trigger for each way to write each table, under the write lock."""
-        message = f"{MOVED}{where}".replace("'", "''")
+        message = f"{STORE_MOVED}{where}".replace("'", "''")
         for table in queries.TABLES:
             for act in ("INSERT", "UPDATE", "DELETE"):
                 statement = _SQL["refuse_write"].format(

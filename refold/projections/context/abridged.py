@@ -27,7 +27,12 @@ from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, SummarizerRef, ToolCall
 from refold.domain.tokens import estimate_text, weight_of_text
 from refold.projections.context import text as markup
-from refold.projections.context.compaction import Source, Written, noted, shortened
+from refold.projections.context.compaction import (
+    Source,
+    Written,
+    lines_of_notes,
+    shortened,
+)
 from refold.projections.context.excerpts import cut_to_sentences, gist
 from refold.projections.context.git import Uncommitted, is_revert
 from refold.projections.context.identifiers import Kind, in_value, is_title, kind_of
@@ -413,7 +418,7 @@ class Abridged:
         The oldest turns are left out first.
         """
         if source.notes is not None:
-            lines = shortened(noted(source), source.notes.lines)
+            lines = shortened(lines_of_notes(source), source.notes.lines)
             return Written("\n".join(lines), made_by(self.limits))
         if source.kind != "scope":
             # A digest of the scope takes in a turn or a few: a share of them would soon

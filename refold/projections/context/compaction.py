@@ -158,7 +158,7 @@ def _counts(outline: Outline, preferred: int, at_most: int, most: int) -> Iterat
     """
     preferred = min(preferred, most)
     yield from range(preferred, 0, -1)
-    # An outline without the limit is of a strategy that moves cuts one way only.
+    # Strategies without a limit for open calls move a cut only toward older turns.
     if preferred > 0 and outline.open_calls_after is not None:
         yield from range(preferred + 1, min(at_most, most) + 1)
 
@@ -260,8 +260,9 @@ def pressed(
     Returns None if nothing is left to compact.
     """
     target = max(1, min(target, most // 4))
+    # The cost of the first exchange, of the first two, of the first three, and so on.
     totals = list(accumulate(unit.tokens for unit in outline.units))
-    needed = bisect_left(totals, over + target) + 1
+    needed = bisect_left(totals, over + target) + 1  # the summary takes room, too
     fitting = bisect_right(totals, most)
     reason = f"{over} tokens over the window"
     # The newest exchange is never covered.
@@ -480,7 +481,7 @@ def source_of(
     )
 
 
-def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
+def new_spans(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
     """Return the seqs of the main stream that no absorbed summary stands for.
 
     Raises ValueError if an absorbed summary is missing.
@@ -665,13 +666,14 @@ def note_lines(envelope: Envelope, tool: str | None = None) -> list[str]:
     values = [arguments] if isinstance(arguments, str) else list(arguments.values())
     lines: list[str] = []
     for value in values:
-        for item in value if isinstance(value, list) else [value]:
+        items = value if isinstance(value, list) else [value]
+        for item in items:
             if isinstance(item, str):
                 lines += [line.strip() for line in item.splitlines() if line.strip()]
     return lines
 
 
-def noted(source: Source) -> list[str]:
+def lines_of_notes(source: Source) -> list[str]:
     """Return the lines of a source of notes: rewritten ones, then newer ones."""
     lines: list[str] = []
     for text in source.summaries:

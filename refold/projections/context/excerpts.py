@@ -34,13 +34,16 @@ def cut_to_sentences(
     room = limit - len(mark.format(len(text)))
     if room < 2:
         return text[: outside_placeholders(text, max(limit, 0), earlier=True)]
-    tail = room // 2
-    head = room - tail
-    end = max(_end_of_head(text, head), min(least, head))
-    start = min(_start_of_tail(text, len(text) - tail), len(text) - min(least, tail))
-    end = outside_placeholders(text, end, earlier=True)
-    start = outside_placeholders(text, start, earlier=False)
-    return text[:end] + mark.format(start - end) + text[start:]
+    longest_tail = room // 2
+    longest_head = room - longest_tail
+    head_end = _end_of_head(text, longest_head)
+    head_end = max(head_end, min(least, longest_head))
+    tail_start = _start_of_tail(text, len(text) - longest_tail)
+    tail_start = min(tail_start, len(text) - min(least, longest_tail))
+    head_end = outside_placeholders(text, head_end, earlier=True)
+    tail_start = outside_placeholders(text, tail_start, earlier=False)
+    left_out = tail_start - head_end
+    return text[:head_end] + mark.format(left_out) + text[tail_start:]
 
 
 def _end_of_head(text: str, most: int) -> int:
@@ -81,7 +84,7 @@ _POINT: Final = re.compile(r"\s*[-*+•]\s")
 _HEADING: Final = re.compile(r"\s*#{1,6}\s|.*:\**\s*$")
 _NUMBER: Final = re.compile(r"\s*(?:#{1,6}\s+|[-*+]\s+)?\**\d+\.")
 # White space and marks of earlier cuts at the beginning of a sentence.
-_CUT: Final = re.compile(r"(?:\s|\[…\d+…\])+")
+_SPACES_AND_MARKS: Final = re.compile(r"(?:\s|\[…\d+…\])+")
 _FEWEST_WORDS: Final = 3  # of a heading that says something
 # Words of sentences that say what was decided, what is wrong, and what remains.
 _TELLING: Final = re.compile(
@@ -111,6 +114,7 @@ def gist(text: str, limit: int, mark: str = "[…{}…]") -> str:
     if limit < _SHORTEST_GIST or len(ends) < 2 or len(shown) > limit:
         return cut_to_sentences(text, limit, mark)
     chosen = ends
+    # The most telling first: a rank comes before a place.
     waiting = sorted(sentence for sentence in sentences if sentence.rank > 0)
     longest_mark = len(mark.format(len(text))) + 1  # and the end of a line
     while True:
@@ -167,16 +171,17 @@ def _sentences(text: str) -> list[_Sentence]:
             is_code = not is_code
             continue
         start = line.start()
-        for end in _ends(line[0], is_code=is_code):
-            end += line.start()
+        for end_in_line in _ends_of_sentences(line[0], is_code=is_code):
+            end = line.start() + end_in_line
             sentence = text[start:end]
             if sentence.strip():
                 is_first = start == line.start()
                 rank = 5 if is_code else _rank(sentence, is_first=is_first)
-                cut = _CUT.match(sentence)
-                first = start + (cut.end() if cut else 0)
-                if first < end:
-                    sentences.append(_Sentence(rank, first, end))
+                space_or_mark = _SPACES_AND_MARKS.match(sentence)
+                if space_or_mark:
+                    start += space_or_mark.end()
+                if start < end:
+                    sentences.append(_Sentence(rank, start, end))
             start = end
     if sentences:
         sentences[0] = sentences[0]._replace(rank=0)
@@ -184,8 +189,12 @@ def _sentences(text: str) -> list[_Sentence]:
     return sentences
 
 
-def _ends(line: str, *, is_code: bool) -> list[int]:
-    """Where the sentences of a line end; the number of a point ends none."""
+def _ends_of_sentences(line: str, *, is_code: bool) -> list[int]:
+    """The places in a line where its sentences end.
+
+    The period of a point's number, as in ``2.``, ends no sentence.  A line of code is
+    one sentence.
+    """
     if is_code:
         return [len(line)]
     ends: list[int] = []
@@ -196,7 +205,7 @@ def _ends(line: str, *, is_code: bool) -> list[int]:
 
 
 def _rank(sentence: str, *, is_first: bool) -> int:
-    """How little a sentence says, from 1 on.
+    """The rank of a sentence, from 1 on: the less it says, the higher.
 
     is_first: whether it begins its line.
     """

@@ -114,7 +114,7 @@ def _rewritten_notes(
     written = replace(written, text="\n".join(lines))
     compaction.check_summary(written.text, source)
     if len(lines) > rules.lines + rules.lines // 4:
-        before = len(compaction.noted(source))
+        before = len(compaction.lines_of_notes(source))
         raise errors.SummarizerFailed(
             f"{before} lines of notes would become {len(lines)}, "
             f"not about {rules.lines}"

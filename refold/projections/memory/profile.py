@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from statistics import median
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -165,17 +165,17 @@ def profile(
         if id_of("error", {"error": error}) in removed
     )
     judged = [named(session, merged, without=removed_errors) for session in judged]
-    items = [
-        item
-        for item in (
-            *errors(user_id, judged, taxonomy),
-            *topics(user_id, judged),
-            *progress(user_id, judged),
-            *mistakes(user_id, judged),
-            *_preference_items(user_id, preferences or {}),
-        )
-        if item.expires_at > now and item.memory_id not in removed
-    ]
+    every_item = chain(
+        errors(user_id, judged, taxonomy),
+        topics(user_id, judged),
+        progress(user_id, judged),
+        mistakes(user_id, judged),
+        _preference_items(user_id, preferences or {}),
+    )
+    items: list[Item] = []
+    for item in every_item:
+        if item.expires_at > now and item.memory_id not in removed:
+            items.append(item)
     items.sort(key=_rank)
     established = [item for item in items if item.established]
     weak = of_kind(established, "topic", standing="weak")
@@ -252,8 +252,8 @@ def areas(
     errors_in: dict[tuple[str, str], set[str]] = defaultdict(set)
     for session in untainted(sessions):
         for tally in session.tallies:
-            errors = errors_in[tally.subject, tally.topic]
-            errors.update(error for error, _, _ in tally.errors)
+            names_of_errors = errors_in[tally.subject, tally.topic]
+            names_of_errors.update(error for error, _, _ in tally.errors)
     covered: set[str] = set()
     for weak in of_kind(established, "topic", standing="weak"):
         topic = str(weak.content["topic"])
@@ -364,7 +364,7 @@ class Claim:
     samples: float
 
 
-def item(
+def item_of(
     user_id: str,
     claim: Claim,
     witnesses: Iterable[Witness],
@@ -509,10 +509,10 @@ def support(
 def errors(
     user_id: str, sessions: Sequence[Judged], taxonomy: Taxonomy
 ) -> Iterator[Item]:
-    """Yield each error type, as certain as the share of sessions that show it.
+    """Yield an item for each error type.  More sessions that show it make it surer.
 
-    The figure ``count`` is the number of errors; ``weight`` is the same number with the
-    weight of each session bounded.
+    The figure ``count`` is the number of errors.  ``weight`` is that number after the
+    share of each session in it was limited (``weights``).
     """
     total = sum(1 for session in untainted(sessions) if session.tallies)
     for error, (witnesses, tainted) in support(sessions, _errors_of):
@@ -527,7 +527,7 @@ def errors(
             rate=len(witnesses) / total,
             samples=total,
         )
-        yield item(user_id, claim, witnesses, tainted=tainted)
+        yield item_of(user_id, claim, witnesses, tainted=tainted)
 
 
 def _errors_of(session: Judged) -> Iterator[tuple[str, Witness]]:
@@ -557,11 +557,12 @@ def mistakes(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
 
     An item states the place and the names of a mistake, not the question or the answer.
     """
-    placed: list[tuple[Judged, Mistake]] = []
+    found: list[tuple[Judged, Mistake]] = []
     for session in untainted(sessions):
-        placed += [(session, mistake) for mistake in session.mistakes]
-    placed.sort(key=lambda it: (-it[1].at, it[0].session_id, -it[1].seq, -it[1].nr))
-    for session, mistake in placed[:RECENT]:
+        for mistake in session.mistakes:
+            found.append((session, mistake))
+    found.sort(key=_newest_first)
+    for session, mistake in found[:RECENT]:
         claim = Claim(
             kind="mistake",
             about={
@@ -579,7 +580,13 @@ def mistakes(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
             samples=1.0,
         )
         witness = Witness(session, (mistake.seq,), mistake.at, mistake.at)
-        yield item(user_id, claim, [witness])
+        yield item_of(user_id, claim, [witness])
+
+
+def _newest_first(found: tuple[Judged, Mistake]) -> tuple[int, str, int, int]:
+    """The sort key of a mistake and its session."""
+    session, mistake = found
+    return -mistake.at, session.session_id, -mistake.seq, -mistake.nr
 
 
 class _Window(NamedTuple):
@@ -596,7 +603,7 @@ class _Window(NamedTuple):
 
 
 def topics(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
-    """Yield weak and strong topics, and as stale the standings that no longer hold."""
+    """Yield weak and strong topics; standings that no longer hold are stale items."""
     for (subject, topic), (witnesses, tainted) in support(sessions, _topics_of):
         for window, stale in _standings(in_time(witnesses)):
             is_strong = window.standing == "strong"
@@ -607,7 +614,9 @@ def topics(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
                 rate=window.rate if is_strong else 1 - window.rate,
                 samples=window.samples,
             )
-            yield item(user_id, claim, window.witnesses, tainted=tainted, stale=stale)
+            yield item_of(
+                user_id, claim, window.witnesses, tainted=tainted, stale=stale
+            )
 
 
 def _topics_of(session: Judged) -> Iterator[tuple[tuple[str, str], Witness]]:
@@ -617,10 +626,10 @@ def _topics_of(session: Judged) -> Iterator[tuple[tuple[str, str], Witness]]:
 
 
 def _standings(witnesses: Sequence[Witness]) -> Iterator[tuple[_Window, bool]]:
-    """Yield the newest window with a standing, then earlier other ones as stale.
+    """Yield the topic's present standing, then earlier ones; true means stale.
 
-    An earlier standing counts only if enough sessions established it and it has not
-    expired.
+    An earlier standing is yielded if it was a different one, enough sessions
+    established it, and it has not expired.
 
     witnesses: the sessions with the topic, the oldest first.
     """
@@ -628,9 +637,9 @@ def _standings(witnesses: Sequence[Witness]) -> Iterator[tuple[_Window, bool]]:
     if newest_window.standing is not None:
         yield newest_window, False
     seen: set[Standing | None] = {newest_window.standing}
-    oldest = witnesses[-1].last_at - lasting("topic")
+    expired_until = witnesses[-1].last_at - lasting("topic")
     for end in range(len(witnesses) - 1, 0, -1):
-        if witnesses[end - 1].last_at <= oldest:
+        if witnesses[end - 1].last_at <= expired_until:
             return
         window = _window(witnesses[max(0, end - WINDOW) : end])
         if window.standing is None or window.standing in seen:
@@ -643,8 +652,11 @@ def _standings(witnesses: Sequence[Witness]) -> Iterator[tuple[_Window, bool]]:
 
 def _window(witnesses: Sequence[Witness]) -> _Window:
     """Return the window that ends with the last of these sessions."""
-    oldest = witnesses[-1].last_at - lasting("topic")
-    inside = [witness for witness in witnesses[-WINDOW:] if witness.last_at > oldest]
+    expired_until = witnesses[-1].last_at - lasting("topic")
+    inside: list[Witness] = []
+    for witness in witnesses[-WINDOW:]:
+        if witness.last_at > expired_until:
+            inside.append(witness)
     weight_of_each = weights([witness.verdicts for witness in inside])
     rate = mean([witness.rate for witness in inside], weight_of_each)
     standing = _standing(rate)
@@ -692,7 +704,7 @@ def progress(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
             rate=1.0,
             samples=effective(weight_of_each),
         )
-        yield item(user_id, claim, witnesses, tainted=tainted)
+        yield item_of(user_id, claim, witnesses, tainted=tainted)
 
 
 def _subjects_of(session: Judged) -> Iterator[tuple[str, Witness]]:
@@ -709,7 +721,7 @@ def _preference_items(user_id: str, stated: Mapping[str, Stated]) -> Iterator[It
     for key, (value, seq, at) in sorted(stated.items()):
         claim = Claim("preference", {"key": key, "value": value}, {}, 1.0, 1.0)
         witness = Witness(Judged(USER_SESSION, seq), (seq,), at, at)
-        yield replace(item(user_id, claim, [witness]), confidence=1.0, against=0.0)
+        yield replace(item_of(user_id, claim, [witness]), confidence=1.0, against=0.0)
 
 
 def lines(profile: Profile, now: int) -> list[Line]:
@@ -800,20 +812,21 @@ def describe(item: Item) -> str:
             )
         case "topic":
             right = f"{content['rate']:.0%} right over {content['verdicts']} items"
-            return f"{place(content)}, {right}"
+            return f"{topic_name(content)}, {right}"
         case "progress":
             return f"{content['subject']} {content['level']:.0%}"
         case "mistake":
             date = timestamp(item.updated_at)[:10]
-            parts = (date, content["item_id"], place(content), content["error"])
+            topic = topic_name(content)
+            parts = (date, content["item_id"], topic, content["error"])
             return " ".join(part for part in parts if part)
     value = content["value"]
     text = str(value).lower() if isinstance(value, bool) else value
     return f"{content['key']} = {text}"
 
 
-def place(content: dict[str, Any]) -> str:
-    """Name the topic, with its subject if it has one."""
+def topic_name(content: dict[str, Any]) -> str:
+    """Name the topic, with its subject if it has one; else only the subject."""
     topic = content["topic"]
     subject = content["subject"]
     if topic and subject:
@@ -830,7 +843,7 @@ def _examples(
     Each comes with the confidence of the error type or topic, the higher of the two.
     """
     established = [item for item in items if item.established]
-    errors = {
+    common_errors = {
         item.content["error"]: item.confidence for item in of_kind(established, "error")
     }
     weak_topics = {
@@ -840,9 +853,12 @@ def _examples(
     examples: list[tuple[Item, float]] = []
     for mistake in mistakes:
         content = mistake.content
-        error_confidence = errors.get(content["error"])
-        topic_confidence = weak_topics.get((content["subject"], content["topic"]))
-        known = [c for c in (error_confidence, topic_confidence) if c is not None]
-        if known:
-            examples.append((mistake, max(known)))
+        confidences: list[float] = []
+        if content["error"] in common_errors:
+            confidences.append(common_errors[content["error"]])
+        topic = (content["subject"], content["topic"])
+        if topic in weak_topics:
+            confidences.append(weak_topics[topic])
+        if confidences:
+            examples.append((mistake, max(confidences)))
     return examples

@@ -361,7 +361,7 @@ class _Walk:
         if self._lease is not None and not self._lease.renew():
             raise _Overtaken
         rebuilder = self._rebuilder
-        spans = compaction.new_in(decision, self._derived)
+        spans = compaction.new_spans(decision, self._derived)
         first_new_seq = max(spans[0][0], 1) if spans else 1
         own = [event for event in self._recent if event.seq >= first_new_seq]
         new_events = self._viewer.history.read_spans(spans, own)

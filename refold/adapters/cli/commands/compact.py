@@ -286,7 +286,7 @@ def _print_task(call: Call, unit: Unit, outcome: Any) -> None:
 
     if unit.duty == "verify" and not outcome_json["problems"]:
         return
-    call.report(Result(value, show, acted=unit.duty != "verify"))
+    call.report(Result(value, show, changed=unit.duty != "verify"))
     sys.stdout.flush()
 
 
@@ -470,8 +470,8 @@ def rebuild(
     interrupted, run it again to complete it.  Exits with 1 if a summary failed or a
     session could not be rebuilt.
 
-    --check exits with 1 if a session decided on other summaries while it ran than a
-    rebuild decides on.  Summaries after the last call of a model are not compared.
+    --check exits with 1 if a rebuild decides on other summaries than the session did
+    while it ran.  Summaries after the last call of a model are not compared.
     """
     started = time.monotonic()
     writer = _summarizer(summarizer, model)

@@ -157,7 +157,7 @@ def erase(
         value["unwritten"] = unwritten
         output.complain(unwritten)
     failed = unwritten is not None or bool(erased.unfinished)
-    return output.Result(value, show, int(failed), acted=True)
+    return output.Result(value, show, int(failed), changed=True)
 
 
 def _confirm(plan: ErasurePlan) -> None:
@@ -187,15 +187,15 @@ def _complete(call: Call, store: SessionStore, *, vacuum: bool) -> output.Result
 
     def report() -> output.Result:
         value = [erased.to_json() for erased in completed]
-        return output.Result(value, "", acted=True)
+        return output.Result(value, "", changed=True)
 
     with call.reporting(report):
         for erased in store.erasures.complete(vacuum=vacuum):
             completed.append(erased)
-            call.remark(partial(_show_erasure, erased=erased), acted=True)
+            call.remark(partial(_show_erasure, erased=erased), changed=True)
     stranded = store.erasures.stranded()
     if stranded:
-        call.remark(partial(_show_stranded, stranded=stranded), acted=True)
+        call.remark(partial(_show_stranded, stranded=stranded), changed=True)
     failed = bool(stranded) or any(erased.unfinished for erased in completed)
     return report()._replace(code=int(failed))
 
@@ -525,7 +525,9 @@ def _check_known(store: SessionStore, user: str) -> None:
 def _signed(signed: Signed, result: str) -> output.Result:
     """Return the report of a change with a certificate."""
     name = signed.statement["certificate_id"]
-    return output.Result(signed.to_json(), f"{result}: certificate {name}", acted=True)
+    return output.Result(
+        signed.to_json(), f"{result}: certificate {name}", changed=True
+    )
 
 
 def freeze(
@@ -564,7 +566,7 @@ def freeze(
         _check_known(store, user)
     value = {"frozen": frozen, "certificate": signed and signed.to_json()}
     text = "frozen" if frozen else "not frozen"
-    return output.Result(value, text, acted=signed is not None)
+    return output.Result(value, text, changed=signed is not None)
 
 
 def retain(
@@ -603,7 +605,7 @@ def retain(
         """Return the report of an interrupted run."""
         value = [erased.to_json() for erased in erasures]
         text = "\n".join(orjson.dumps(erased).decode() for erased in value)
-        return output.Result({"certificates": value}, text, acted=True)
+        return output.Result({"certificates": value}, text, changed=True)
 
     with call.reporting(unfinished):
         result = store.erasures.retain(
@@ -616,7 +618,7 @@ def retain(
     return output.Result(
         result.to_json(),
         lambda screen: _show_retention(screen, result),
-        acted=not dry_run,
+        changed=not dry_run,
     )
 
 

@@ -75,7 +75,7 @@ def keys(
         file.add()  # before the store is opened, which reads the file
     store = call.store()
     if action == "status":
-        return _result(dict(store.keys.status()), acted=False)
+        return _result(dict(store.keys.status()), changed=False)
     if rotates_master:
         return _result(_rotate_master(store, file, drop_older=drop_older))
     if user is None or master:
@@ -127,11 +127,11 @@ def _check_other_stores(file: MasterKeyFile) -> None:
                 )
 
 
-def _result(figures: dict[str, Any], *, acted: bool = True) -> Result:
+def _result(figures: dict[str, Any], *, changed: bool = True) -> Result:
     """Return a report of these figures."""
     rows = [(name.replace("_", " "), str(value)) for name, value in figures.items()]
 
     def show(screen: Screen) -> None:
         screen.table(("what", "#value"), rows)
 
-    return Result(figures, show, acted=acted)
+    return Result(figures, show, changed=changed)

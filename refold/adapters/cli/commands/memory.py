@@ -26,7 +26,7 @@ from refold.domain.errors import RefoldError, counted
 from refold.projections.memory.advice import Choice, describe, why_not as unadvised
 from refold.projections.memory.profile import (
     describe as describe_declarative,
-    place,
+    topic_name,
     why_not,
 )
 from refold.projections.memory.sessions import GENERAL
@@ -221,7 +221,7 @@ def profiled(profile: Profile, now: int) -> Result:
             screen.line("improve: ", shown(area.name), (because, "dim"))
         for subject, topics in sorted(profile.levels.items()):
             for topic, mistakes in sorted(topics.items()):
-                name = place({"topic": topic, "subject": subject}) or "unnamed"
+                name = topic_name({"topic": topic, "subject": subject}) or "unnamed"
                 counts = [
                     f"{error} {count:,}×" for error, count in sorted(mistakes.items())
                 ]

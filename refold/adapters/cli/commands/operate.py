@@ -1082,13 +1082,13 @@ def move(
 
     def show_progress(rows: int) -> None:
         copied = f"copied {counted(rows, 'row')}"
-        call.remark(lambda screen: screen.line(copied), acted=True)
+        call.remark(lambda screen: screen.line(copied), changed=True)
 
     call.check_exists()
     row_counts = move_store(call.url, to=to, keys_to=keys_to, on_progress=show_progress)
     if not row_counts:
         sentence = "the store was moved there before"
-        return Result({"rows": row_counts}, sentence, acted=True)
+        return Result({"rows": row_counts}, sentence, changed=True)
     events = counted(row_counts.get("events", 0), "event")
     heads = counted(row_counts.get("heads", 0), "head")
     blobs = counted(row_counts.get("blobs", 0), "blob")
@@ -1103,4 +1103,4 @@ def move(
         f"moved {events}, {heads}, {blobs}: all heads are equal, the old store is "
         f"closed\nset REFOLD_DB to the new one, and {next_step}"
     )
-    return Result({"rows": row_counts}, text, acted=True)
+    return Result({"rows": row_counts}, text, changed=True)

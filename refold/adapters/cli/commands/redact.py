@@ -99,12 +99,12 @@ def redact(
         figures = _figures(checked, apply=apply)
         code = 1 if figures["problems"] else 0
         show = partial(_show_total, figures=figures)
-        return output.Result(figures, show, code, acted=apply)
+        return output.Result(figures, show, code, changed=apply)
 
     with call.reporting(report) if apply else nullcontext():
         for rechecked in check(user, session_id=session, executor=call.executor(jobs)):
             checked.append(rechecked)
-            call.remark(partial(_show_session, rechecked=rechecked), acted=apply)
+            call.remark(partial(_show_session, rechecked=rechecked), changed=apply)
     return report()
 
 

@@ -103,7 +103,7 @@ def resume(
     program = shutil.which(command[0])
     if not print_command and program is not None and not call.as_json:
         finished = subprocess.run([program, *command[1:]], check=False)
-        return output.Result(None, "", finished.returncode, acted=True)
+        return output.Result(None, "", finished.returncode, changed=True)
     out, _ = repaired(str(path))
     value = {
         "session": str(target.session_id),
@@ -118,7 +118,7 @@ def resume(
         output.complain(
             f"{command[0]} is not installed: install it, and run its command"
         )
-    return output.Result(value, shlex.join(command), acted=True)
+    return output.Result(value, shlex.join(command), changed=True)
 
 
 def _settings_of(client: Client) -> Path:

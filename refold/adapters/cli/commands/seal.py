@@ -87,7 +87,7 @@ def seal(
 
 def _sealed(head: TreeHead | None) -> Result:
     """Return the report of the newest seal."""
-    return Result(head and head.to_json(), tree_head(head), acted=True)
+    return Result(head and head.to_json(), tree_head(head), changed=True)
 
 
 def prove(

@@ -217,7 +217,7 @@ def _written(
         screen.line(f"wrote {values.size(size)} to {values.visible(str(out))}")
         screen.line("the file cannot expire: delete it when it is no longer needed")
 
-    return output.Result(value, show, acted=True)
+    return output.Result(value, show, changed=True)
 
 
 def _served(
@@ -258,7 +258,7 @@ def _served(
             f"{new.share.share_id}` ends it earlier"
         )
 
-    return output.Result(value, show, acted=True)
+    return output.Result(value, show, changed=True)
 
 
 def _listed(call: options.Call, user: str | None, session: str | None) -> output.Result:
@@ -298,7 +298,7 @@ def _revoked(
             "there is no share of that id: `refold share --list` shows all of a user"
         ) from None
     value = {"revoked": share_id}
-    return output.Result(value, "the link shows nothing any more", acted=True)
+    return output.Result(value, "the link shows nothing any more", changed=True)
 
 
 def _opened(

@@ -486,7 +486,7 @@ def repair(
     checked = 0
 
     def report() -> Result:
-        return _repaired(checked, damages, acted=apply)
+        return _repaired(checked, damages, changed=apply)
 
     with call.reporting(report) if apply else nullcontext():
         for _, damages_of_session in store.repair(
@@ -499,7 +499,7 @@ def repair(
     return report()
 
 
-def _repaired(checked: int, damages: list[Damage], *, acted: bool) -> Result:
+def _repaired(checked: int, damages: list[Damage], *, changed: bool) -> Result:
     """Return the report of a repair so far."""
     mended = [damage for damage in damages if damage.mended]
     lost = [damage for damage in damages if not damage.mendable]
@@ -516,7 +516,7 @@ def _repaired(checked: int, damages: list[Damage], *, acted: bool) -> Result:
     def show(screen: Screen) -> None:
         _show_damages(screen, value, damages)
 
-    return Result(value, show, code, acted=acted)
+    return Result(value, show, code, changed=changed)
 
 
 # The words for the numbers of damages, by their keys in the report.

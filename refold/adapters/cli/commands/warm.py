@@ -55,4 +55,4 @@ def warm(
     def show(screen: Screen) -> None:
         screen.line(f"compiled rules {verb}: {file} ({figures['bytes']:,} bytes)")
 
-    return Result(figures, show, acted=not was_stored)
+    return Result(figures, show, changed=not was_stored)
