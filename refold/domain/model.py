@@ -37,12 +37,12 @@ class Model(BaseModel):
     )
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
-        plain = _numbers(type(self)) | {"type"} & type(self).model_fields.keys()
-        return [
-            (name, value if name in plain else Concealed(value))
-            for name, value in self
-            if value is not None
-        ]
+        shown = _numbers(type(self)) | {"type"}
+        arguments: list[tuple[str | None, Any]] = []
+        for name, value in self:
+            if value is not None:
+                arguments.append((name, value if name in shown else Concealed(value)))
+        return arguments
 
 
 def _build_before_fork() -> None:
@@ -51,10 +51,11 @@ def _build_before_fork() -> None:
     While a class is built, its thread holds a lock.  If the process is forked then,
     nothing releases the lock in the child.  So nothing is left to build there.
     """
-    kinds: list[type[Model]] = [Model]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
+    waiting: list[type[Model]] = [Model]
+    while waiting:
+        kind = waiting.pop()
         kind.model_rebuild(raise_errors=False)
+        waiting += kind.__subclasses__()
 
 
 if _BUILDS_ON_USE and hasattr(os, "register_at_fork"):

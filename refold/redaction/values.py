@@ -54,7 +54,7 @@ class OverTime(RedactionError):
 
 
 # How many steps pass between two looks at the clock.
-_STEPS_OF_A_LOOK: Final = 64
+_STEPS_BETWEEN_LOOKS: Final = 64
 
 
 class Meter:
@@ -67,7 +67,7 @@ class Meter:
     until: the time at which the value's ``budget_ms`` ends; 0: never.
     """
 
-    __slots__ = ("_look", "limit", "spent", "until", "whole")
+    __slots__ = ("_next_look", "limit", "spent", "until", "whole")
 
     def __init__(
         self, limit: int, *, until: float = 0.0, whole: Meter | None = None
@@ -77,7 +77,7 @@ class Meter:
         self.whole: Meter | None = whole
         self.until: float = until if whole is None else whole.until
         # The steps after which the clock is looked at next.
-        self._look: int = 0
+        self._next_look: int = 0
 
     def add(self, steps: int) -> None:
         """Count ``steps``; the next ``spend`` raises if they are too many."""
@@ -99,8 +99,8 @@ class Meter:
             whole.spent += steps
             if whole.spent > whole.limit:
                 raise OverBudget
-        if self.until and self.spent >= self._look:
-            self._look = self.spent + _STEPS_OF_A_LOOK
+        if self.until and self.spent >= self._next_look:
+            self._next_look = self.spent + _STEPS_BETWEEN_LOOKS
             self.check_time()
 
     def check_time(self) -> None:
@@ -153,9 +153,9 @@ class Tally:
 
 
 def below(skip: Skip, step: str) -> Skip:
-    """The rests of the paths in ``skip`` that go through ``step``."""
-    rests = []
+    """The paths in ``skip`` that go through ``step``, each from there on."""
+    remaining = []
     for path in skip:
         if path and path[0] in ("*", step):
-            rests.append(path[1:])
-    return frozenset(rests) if rests else NO_SKIP
+            remaining.append(path[1:])
+    return frozenset(remaining) if remaining else NO_SKIP

@@ -85,6 +85,7 @@ def _end_of_shown(
     seen = 0
     counted = 0  # lines that are in ``seen``
     for index, token in enumerate(tokens):
+        # The cut is before a block that is in no other one.
         if token.level or token.nesting < 0 or token.map is None or index == 0:
             continue
         first = token.map[0]
@@ -255,8 +256,8 @@ def _cell_open(token: Token) -> str:
 
 def _address(token: Token, name: str, env: Any) -> str:
     """Return the address and the title of a link as text."""
-    stated = [token.attrs.get(name), token.attrs.get("title")]
-    address = " ".join(str(text) for text in stated if text)
+    parts = [token.attrs.get(name), token.attrs.get("title")]
+    address = " ".join(str(part) for part in parts if part)
     if not address:
         return ""
     shown = env["mark"](address)

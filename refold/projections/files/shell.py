@@ -14,13 +14,20 @@ from refold.domain.canonical import load_packaged_toml
 _DATA: Final[dict[str, Any]] = load_packaged_toml(
     "refold.projections", "data", "files.toml"
 )["shell"]
+# Programs that change no file.
 _HARMLESS: Final = frozenset[str](_DATA["harmless"])
-_NAMED: Final = frozenset[str](_DATA["named"])
-_VERBS: Final = {name: frozenset(verbs) for name, verbs in _DATA["verbs"].items()}
-_UNSAFE: Final = {name: frozenset(pairs) for name, pairs in _DATA["unsafe"].items()}
+# Programs that change the files among their arguments.
+_CHANGE_ARGUMENTS: Final = frozenset[str](_DATA["named"])
+# Programs that change the files among their arguments if they have this option.
 _OPTIONS: Final = {name: re.compile(option) for name, option in _DATA["option"].items()}
+# Programs with sub-commands: those that change no file, and exceptions of two words.
+_HARMLESS_VERBS: Final = {
+    name: frozenset(verbs) for name, verbs in _DATA["verbs"].items()
+}
+_EXCEPTIONS: Final = {name: frozenset(pairs) for name, pairs in _DATA["unsafe"].items()}
+# Programs that run a task, and the tasks that change no file.
 _RUNNERS: Final = frozenset[str](_DATA["runners"]["programs"])
-_TASKS: Final = frozenset[str](_DATA["runners"]["harmless"])
+_HARMLESS_TASKS: Final = frozenset[str](_DATA["runners"]["harmless"])
 _STARTERS: Final = frozenset({"run", "run-script"})  # run what the next word names
 # The start of a here-document, but not of a here-string (``<<<``).
 _HEREDOC: Final = re.compile(r"(?<!<)<<-?[ \t]*(?P<quote>['\"]?)(?P<tag>\w+)(?P=quote)")
@@ -171,10 +178,10 @@ def _without_heredocs(command: str) -> str:
 
 
 def _substitutions(command: str, depth: int) -> list[str] | None:
-    """Return a command without comments and commands within it, then each of these.
+    """Return the command, and then each command that is substituted in it.
 
-    A ``$`` takes the place of each.  Returns None if one has no end, or if they are
-    nested deeper than ``depth``.
+    Both are without comments.  A ``$`` takes the place of a substitution.  Returns None
+    if one has no end, or if they are nested deeper than ``depth``.
     """
     outer: list[str] = []
     inner: list[str] = []
@@ -271,7 +278,8 @@ def _steps(words: list[str]) -> Iterator[_Step]:
     end = ""
     for word in words:
         is_substitution = word in ("<(", ">(")  # of a process
-        if word in _SEPARATORS or is_substitution or set(word) <= set(";&|()\n"):
+        only_separates = set(word) <= set(";&|()\n")  # such as ``)&&(``
+        if word in _SEPARATORS or is_substitution or only_separates:
             end += word
             continue
         if end and step:
@@ -295,7 +303,7 @@ def _by_step(words: list[str]) -> Touched:
             if not target.startswith(("&", "/dev/")) and not target.isdigit():
                 targets.append(target)
             position += 2
-        elif set(word) <= set("<>&|"):
+        elif set(word) <= set("<>&|"):  # a redirection of the input, with its file
             position += 2
         else:
             arguments.append(word)
@@ -323,27 +331,14 @@ def _folder_of_pattern(path: str) -> str:
 def _by_program(program: str, arguments: list[str]) -> Touched:
     """Return the files that a program with these arguments may change."""
     paths = [argument for argument in arguments if not argument.startswith("-")]
-    if program == "git" and (touched := _by_git(arguments)) is not None:
-        return touched
-    if program in _VERBS:
-        verb = _verb(arguments)
-        two = " ".join(paths[:2])
-        writes = any(argument.startswith("--output") for argument in arguments)
-        if writes or two in _UNSAFE.get(program, ()):
-            return EVERYTHING
-        return NOTHING if verb in _VERBS[program] else EVERYTHING
+    if program == "git":
+        touched = _by_git(arguments)
+        if touched is not None:
+            return touched
+    if program in _HARMLESS_VERBS:
+        return NOTHING if _is_harmless_verb(program, arguments) else EVERYTHING
     if program in _RUNNERS:
-        own = arguments
-        if "--" in arguments:
-            own = arguments[: arguments.index("--")]
-        names = [word for word in own if not word.startswith("-")]
-        tasks = [name.split(":")[0] for name in names]
-        options = [argument for argument in arguments if argument.startswith("--")]
-        named = _names(tasks)
-        is_known = bool(named) and all(task in _TASKS for task in named)
-        is_known = is_known and named[-1] not in _STARTERS
-        fixes = any("fix" in option or "write" in option for option in options)
-        return NOTHING if is_known and not fixes else EVERYTHING
+        return NOTHING if _runs_harmless_tasks(arguments) else EVERYTHING
     if program == "source" and not _only_sets_variables(paths[:1]):
         return EVERYTHING
     if program == "uniq" and len(paths) > 1:
@@ -355,11 +350,37 @@ def _by_program(program: str, arguments: list[str]) -> Touched:
         if option.pattern and not any(map(option.fullmatch, arguments)):
             return NOTHING
         return Touched(paths=tuple(paths)) if paths else EVERYTHING
-    if program in _NAMED:
+    if program in _CHANGE_ARGUMENTS:
         return Touched(paths=tuple(paths))
     if program in _HARMLESS and not any("--fix" in word for word in arguments):
         return NOTHING
     return EVERYTHING
+
+
+def _is_harmless_verb(program: str, arguments: list[str]) -> bool:
+    """Whether the sub-command among a program's arguments changes no file."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    if " ".join(words[:2]) in _EXCEPTIONS.get(program, ()):
+        return False
+    if any(argument.startswith("--output") for argument in arguments):
+        return False
+    return _verb(arguments) in _HARMLESS_VERBS[program]
+
+
+def _runs_harmless_tasks(arguments: list[str]) -> bool:
+    """Whether a runner's arguments name only tasks that change no file."""
+    for argument in arguments:
+        is_option = argument.startswith("--")
+        if is_option and ("fix" in argument or "write" in argument):
+            return False
+    own_arguments = arguments  # those after ``--`` are the task's
+    if "--" in arguments:
+        own_arguments = arguments[: arguments.index("--")]
+    words = [word for word in own_arguments if not word.startswith("-")]
+    tasks = _tasks_among([word.split(":")[0] for word in words])  # of ``test:unit``
+    if not tasks or tasks[-1] in _STARTERS:
+        return False
+    return all(task in _HARMLESS_TASKS for task in tasks)
 
 
 def _only_sets_variables(script: list[str]) -> bool:
@@ -367,14 +388,14 @@ def _only_sets_variables(script: list[str]) -> bool:
     return bool(script) and posixpath.basename(script[0]) in _SETUP_SCRIPTS
 
 
-def _names(tasks: list[str]) -> list[str]:
-    """Return the words of a runner that name tasks: those before a path."""
-    names: list[str] = []
-    for task in tasks:
-        if "/" in task or "." in task:
+def _tasks_among(words: list[str]) -> list[str]:
+    """Return the words that name tasks: those before a path, or all."""
+    tasks: list[str] = []
+    for word in words:
+        if "/" in word or "." in word:
             break
-        names.append(task)
-    return names or tasks
+        tasks.append(word)
+    return tasks or words
 
 
 def _by_git(arguments: list[str]) -> Touched | None:

@@ -161,7 +161,9 @@ class Adviser:
         return stored or self.learn(scenario)
 
     def _stored(self, scenario: str, fresh: timedelta) -> Shortlist | None:
-        snapshot = self._log.snapshot(session_of_user(self.user_id), _name(scenario))
+        snapshot = self._log.snapshot(
+            session_of_user(self.user_id), _view_name(scenario)
+        )
         stored = _loaded(snapshot)
         if stored is None:
             return None
@@ -174,8 +176,8 @@ class Adviser:
         """Build the shortlists of these scenarios and the general one; store them.
 
         If a session changes concurrently, the shortlists are built again, at most four
-        times.  If a session is erased concurrently, the stored shortlists are dropped.
-        So the shortlists that concurrent calls leave show all that the last call saw.
+        times.  So of several concurrent calls, the last one decides what is stored.  If
+        a session is erased concurrently, the stored shortlists are dropped.
 
         Returns the shortlist of the first scenario.
         """
@@ -216,7 +218,7 @@ class Adviser:
         head_seq: the head of the session ``_user`` before the shortlist was built.
                   Readers add the user's decisions after this seq.
         """
-        name = _name(scenario)
+        name = _view_name(scenario)
         stored = self._log.load_view(stream, name)
         keep_view(
             self._log,
@@ -314,7 +316,7 @@ def learning(writer: Writer, order: Order) -> Callable[[], object] | None:
     return partial(adviser.learn, *scenarios)
 
 
-def _name(scenario: str) -> str:
+def _view_name(scenario: str) -> str:
     """Return the name of the view that stores a shortlist.
 
     A name is not encrypted, so it contains a digest of the scenario.

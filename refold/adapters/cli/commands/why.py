@@ -275,8 +275,9 @@ def _show_figures(screen: Screen, explained: Explanation, *, verbose: bool) -> N
     _show_bill(screen, explained)
     _show_request(screen, explained, verbose=verbose)
     if min(explained.events) < 1:
-        origin = "0 and below belong to the session it was forked from"
-        screen.line(f"  seqs        {origin}")
+        screen.line(
+            "  seqs        0 and below belong to the session it was forked from"
+        )
     for chain in explained.chains:
         name = chain.stream.stream
         stream = name
@@ -428,10 +429,10 @@ def _show_record(
         recorded += f" at seq {summary.appended_at_seq}"
     decision = f"decided at seq {summary.decided_at_seq}{decided_at}, {recorded}"
     _show_wrapped(screen, decision, indent, style="")
-    place = summary.adopted
-    if place:
-        where = f"summary {place.seq} of strategy {place.stream[:DIGEST]}"
-        screen.line(indent, f"adopted: written as {where}")
+    adopted = summary.adopted
+    if adopted:
+        original = f"summary {adopted.seq} of strategy {adopted.stream[:DIGEST]}"
+        screen.line(indent, f"adopted: written as {original}")
     else:
         _show_decision(screen, record.asked_again, record.source, indent)
     writer = summary.summarizer.kind
@@ -470,11 +471,11 @@ def _show_decision(screen: Screen, asked: Asked, source: str, indent: str) -> No
     decision_now = "nothing"
     if asked.decided is not None:
         decision_now = seqs(asked.decided.first_seq, asked.decided.last_seq)
-    why = ", because its source was redacted since" if source == "superseded" else ""
+    cause = ", because its source was redacted since" if source == "superseded" else ""
     screen.line(
         indent,
         ("rule: another decision when repeated", "yellow"),
-        f"{why}: it now compacts {decision_now}",
+        f"{cause}: it now compacts {decision_now}",
     )
 
 

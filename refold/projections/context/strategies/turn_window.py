@@ -131,7 +131,7 @@ def from_settings(
 
     explicit: parameters that override the environment, which overrides ``saved``.
     saved:    returns the numbers of turns that the user saved, which override
-              ``settings``.  It is called only if a number is missing until there.
+              ``settings``.  It is not called if both numbers are overridden.
 
     Raises UnknownStrategy for invalid values.
     """
@@ -139,7 +139,8 @@ def from_settings(
     params = dict(settings)
     if not VARIABLES.keys() <= overriding.keys():
         params.update(saved())
-    return TurnWindow(**{**params, **overriding})
+    params.update(overriding)
+    return TurnWindow(**params)
 
 
 def _from_env(env: Mapping[str, str], explicit: Mapping[str, Any]) -> dict[str, int]:
