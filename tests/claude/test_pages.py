@@ -17,31 +17,36 @@ from tests.support.messages_api import MessagesApi, message, overloaded, tool_us
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each page in an empty folder, where it makes its store."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
-def code(page: str) -> str:
-    """The Python of a page as one program; later blocks continue the first."""
+def program_of(page: str) -> str:
+    """Return the Python of a page as one program; later blocks continue the first."""
     blocks = re.findall(
         r"^```python\n(.*?)^```", (PAGES / page).read_text(), re.M | re.S
     )
     return "\n".join(blocks)
 
 
-def verified() -> list[list[str]]:
+def types_by_session() -> list[list[str]]:
+    """Return the types of the events of each session that verifies."""
+    types: list[list[str]] = []
     with refold.open("sqlite:///agent.db") as store:
-        whole = [info for info, proved in store.verify() if not proved.problems]
-        sessions = [
-            store.session(user_id=info.user_id, session_id=info.session_id)
-            for info in whole
-        ]
-        return [[event.type for event in session.events()] for session in sessions]
+        for info, verification in store.verify():
+            if not verification.problems:
+                session = store.session(
+                    user_id=info.user_id, session_id=info.session_id
+                )
+                types.append([event.type for event in session.events()])
+    return types
 
 
-def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_about_recording_claude_runs_as_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with MessagesApi() as api:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-for-tests")
@@ -61,12 +66,12 @@ def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
         names: dict[str, Any] = {}
         with redirect_stdout(StringIO()) as printed:
-            exec(code("record-claude.md"), names)  # noqa: S102  # our own page
+            exec(program_of("record-claude.md"), names)  # noqa: S102  # our own page
         for client in (names["claude"].client, names["client"]):
             client.close()
 
     assert printed.getvalue() == ("Answer 0.tool_use\nend_turn\nfile='a.c' line=3\n")
-    first, forks, second = verified()
+    first, forks, second = types_by_session()
     assert first.count("request") == 9
     assert first.count("agent_response") == 9
     assert "error" not in first
@@ -74,20 +79,23 @@ def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert second == ["user_input", "request", "agent_response"]
 
 
-def test_several_agents(here: Path) -> None:
+def test_the_page_about_several_agents_runs_as_written() -> None:
     names: dict[str, Any] = {}
 
-    exec(code("several-agents.md"), names)  # noqa: S102  # our own page
+    exec(program_of("several-agents.md"), names)  # noqa: S102  # our own page
 
-    lead, helper = str(names["lead"].messages), str(names["helper"].messages)
+    lead = str(names["lead"].messages)
+    helper = str(names["helper"].messages)
     assert "A drink." in lead
     assert "Reading" not in lead
     assert "Reading" in helper
     assert "What is tea" not in helper
-    assert len(verified()) == 4
+    assert len(types_by_session()) == 4
 
 
-def test_memory_as_a_tool(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_about_memory_as_a_tool_runs_as_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with MessagesApi() as api:
         client = api.client()
         monkeypatch.setattr(anthropic, "Anthropic", lambda: client)
@@ -96,6 +104,6 @@ def test_memory_as_a_tool(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             message("Booked."),
         )
 
-        exec(code("memory-as-a-tool.md"), {})  # noqa: S102  # our own page
+        exec(program_of("memory-as-a-tool.md"), {})  # noqa: S102  # our own page
 
-    assert [types.count("tool_result") for types in verified()] == [1]
+    assert [types.count("tool_result") for types in types_by_session()] == [1]

@@ -182,11 +182,12 @@ def test_a_graph_resumes_in_another_process_and_replays_earlier_steps(url: str) 
         assert replayed["messages"][0].id == done["messages"][0].id
 
 
-def test_a_thread_is_kept_once_and_not_again_with_each_step(url: str) -> None:
+def test_a_thread_is_stored_once_and_not_again_with_each_step(url: str) -> None:
     with refold.open(url) as store:
-        saver, items = RefoldSaver(store, user_id="ada"), []
+        saver = RefoldSaver(store, user_id="ada")
+        items = []
         contract = TestContract()
-        text = "A message that is long enough to tell when it is kept more than once. "
+        text = "A message so long that a second copy of it shows in the stored size. "
         for number in range(60):
             items.append(
                 message(SampleMessage("user", f"{number}: {text * 4}"), number)

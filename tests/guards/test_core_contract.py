@@ -23,23 +23,25 @@ JOINING: Final = {
 }
 
 
-def contract() -> dict[str, Any]:
+def contract_of_the_core() -> dict[str, Any]:
+    """Return the settings with which import-linter checks the core."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contracts: list[dict[str, Any]] = settings["tool"]["importlinter"]["contracts"]
-    [core] = [each for each in contracts if each["name"].startswith("The core")]
+    [core] = [
+        contract for contract in contracts if contract["name"].startswith("The core")
+    ]
     return core
 
 
 def test_each_module_of_the_store_is_core_or_belongs_to_a_room() -> None:
-    core = contract()
+    core = contract_of_the_core()
     rooms = tuple(core["forbidden_modules"])
 
-    unassigned = {
-        name
-        for path in (ROOT / "refold" / "store").rglob("*.py")
-        if path.name != "__init__.py"
-        for name in [".".join(path.relative_to(ROOT).with_suffix("").parts)]
-        if not any(name == room or name.startswith(f"{room}.") for room in rooms)
-    }
+    outside_of_rooms: set[str] = set()
+    for path in (ROOT / "refold" / "store").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        is_in_room = any(f"{name}.".startswith(f"{room}.") for room in rooms)
+        if path.name != "__init__.py" and not is_in_room:
+            outside_of_rooms.add(name)
 
-    assert unassigned == {*core["source_modules"], *JOINING}
+    assert outside_of_rooms == {*core["source_modules"], *JOINING}

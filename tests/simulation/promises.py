@@ -232,7 +232,7 @@ def a_fork_goes_on_from_what_it_says(after: Aftermath) -> Iterator[str]:
         elif first.at_seq > len(after.events[first.session_id]):
             yield f"{name} goes on from {first.at_seq}, which is not there"
     if sum(forker.forked for forker in after.history.forks) > 1:
-        yield "two were told that they had forked to one name"
+        yield "two processes got the same fork name"
 
 
 def an_erasure_that_began_is_completed(after: Aftermath) -> Iterator[str]:

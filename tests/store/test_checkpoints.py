@@ -67,13 +67,14 @@ def store(
         yield opened
 
 
-class Play:
+class SessionAtWork:
     """A session that gets the events of a drawn log, and other work in between."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
     def act(self, action: str, name: str) -> None:
+        """Do an action under the strategy of this name."""
         with suppress(errors.InvalidEvent, errors.SessionClosed):
             if action == "compact":
                 self.session.compact(name)
@@ -87,6 +88,10 @@ class Play:
                 last = self.session.head().seq
                 edit = ProviderEdit(reason="rewound", left_out=((last, last),))
                 self.session.append(edit)
+
+    def head_seq(self) -> int:
+        """Return the seq of the newest event; 0 if there is none."""
+        return self.session.writer.log.head(self.session.stream).seq
 
     def rebuild(self, store: SessionStore, name: str) -> None:
         session_id = self.session.session_id
@@ -103,7 +108,7 @@ def folded_from_the_first_event(
         return viewer.at(strategy, seq, as_)
 
 
-def check(session: Session, name: str, seqs: Sequence[int]) -> None:
+def check_against_whole_folds(session: Session, name: str, seqs: Sequence[int]) -> None:
     """Compare contexts at these seqs, and the current one, with whole folds."""
     strategy = session.settings.strategy(name)
     viewer = viewer_of(session)
@@ -134,29 +139,28 @@ def test_contexts_from_checkpoints_equal_folds_from_the_first_event(
 ) -> None:
     name = data.draw(st.sampled_from(STRATEGIES))
     events = data.draw(logs(max_size=40))
-    play = Play(store.session(user_id="ada", session_id=f"s-{uuid4().hex}"))
+    at_work = SessionAtWork(store.session(user_id="ada", session_id=f"s-{uuid4().hex}"))
     fork_at = data.draw(st.integers(0, len(events)))
     for number, event in enumerate(events):
         if number and number == fork_at:
-            parent = play.session
+            parent = at_work.session
             with suppress(errors.InvalidEvent):
-                play = Play(parent.fork(number, session_id=f"f-{uuid4().hex}"))
+                fork = parent.fork(number, session_id=f"f-{uuid4().hex}")
+                at_work = SessionAtWork(fork)
         draft = refold.Draft(event.payload, meta=event.meta, agent=event.agent)
         with suppress(errors.InvalidEvent):
-            play.session.append(draft)
-        if (
-            data.draw(st.integers(0, 3)) == 0
-            and play.session.writer.log.head(play.session.stream).seq
-        ):
-            play.act(data.draw(st.sampled_from(ACTIONS)), name)
-    head = play.session.writer.log.head(play.session.stream).seq
+            at_work.session.append(draft)
+        acts_now = data.draw(st.integers(0, 3)) == 0
+        if acts_now and at_work.head_seq():
+            at_work.act(data.draw(st.sampled_from(ACTIONS)), name)
+    head = at_work.head_seq()
     if not head:
         return
     if data.draw(st.booleans()):
-        play.rebuild(store, name)
+        at_work.rebuild(store, name)
     seqs = data.draw(st.lists(st.integers(1, head), min_size=1, max_size=4))
 
-    check(play.session, name, [*seqs, head])
+    check_against_whole_folds(at_work.session, name, [*seqs, head])
 
 
 def long_session(store: SessionStore, turns: int = 20) -> Session:
@@ -168,24 +172,24 @@ def stored_names(session: Session, name: str = WINDOW) -> list[str]:
     fingerprint = session.settings.strategy(name).fingerprint
     log = session.writer.log
     names = log.view_names("ada", session.session_id)
-    kept = [name for name in names if name.startswith(f"{fingerprint}-")]
-    return sorted(kept, key=lambda name: int(name.split("-")[1]))
+    of_strategy = [name for name in names if name.startswith(f"{fingerprint}-")]
+    return sorted(of_strategy, key=lambda name: int(name.split("-")[1]))
 
 
 def folded_events(session: Session, at: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many events a context at this seq folds."""
+    """Return how many events a context at this seq folds."""
     strategy = session.settings.strategy(WINDOW)
-    taken: list[int] = []
+    folded_seqs: list[int] = []
     take = type(strategy).take
 
-    def counted(self: Strategy, builder: Any, envelope: Any) -> None:
-        taken.append(envelope.seq)
+    def recording_take(self: Strategy, builder: Any, envelope: Any) -> None:
+        folded_seqs.append(envelope.seq)
         take(self, builder, envelope)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(strategy), "take", counted)
+        patch.setattr(type(strategy), "take", recording_take)
         session.context(WINDOW, at=at)
-    return len(taken)
+    return len(folded_seqs)
 
 
 def test_the_second_context_of_the_past_folds_only_since_a_checkpoint(
@@ -244,8 +248,10 @@ def test_a_checkpoint_over_the_limit_is_not_stored(
     assert stored_names(session) == []
 
 
-def changed(session: Session, name: str, change: Callable[[StoredView], Any]) -> None:
-    """Store another checkpoint in place of this one, under the session's key."""
+def replace_view(
+    session: Session, name: str, change: Callable[[StoredView], Any]
+) -> None:
+    """Store another view in place of the one of this name, under the session's key."""
     log = session.writer.log
     stored = log.load_view(session.stream, name)
     assert stored is not None
@@ -278,7 +284,7 @@ def test_a_wrong_checkpoint_is_dropped_and_made_again(
     right = session.context(WINDOW, at=39)
     names = stored_names(session)
     for name in names:
-        changed(session, name, change)
+        replace_view(session, name, change)
 
     assert session.context(WINDOW, at=39).digest == right.digest
 
@@ -312,12 +318,12 @@ def test_a_view_of_another_history_is_folded_again(store: SessionStore) -> None:
     right = session.context(WINDOW)
     fingerprint = session.settings.strategy(WINDOW).fingerprint
 
-    def wrong(view: StoredView) -> StoredView:
+    def with_another_outline(view: StoredView) -> StoredView:
         outline: Any = view.body["outline"]
         body = {**view.body, "outline": {**outline, "raw_tokens": 1}, "hash": "0" * 64}
         return replace(view, body=body)
 
-    changed(session, fingerprint, wrong)
+    replace_view(session, fingerprint, with_another_outline)
 
     assert session.context(WINDOW) == right
     assert session.verify().problems == []
@@ -327,7 +333,7 @@ def test_proofs_ignore_checkpoints(store: SessionStore) -> None:
     session = long_session(store)
     session.context(WINDOW, at=39)
     for name in stored_names(session):
-        changed(session, name, of_another_history)
+        replace_view(session, name, of_another_history)
 
     assert session.verify().problems == []
 
@@ -362,10 +368,10 @@ checkpoints.SPACING = 4
 import refold.store.contexts
 refold.store.contexts.SPACING = 4
 save = checkpoints.Checkpoints._save
-def announced(self, *given):
+def announcing_save(self, *arguments):
     print("saving", flush=True)
-    return save(self, *given)
-checkpoints.Checkpoints._save = announced
+    return save(self, *arguments)
+checkpoints.Checkpoints._save = announcing_save
 with refold.open(sys.argv[1]) as store:
     session = store.session(user_id="ada", session_id="s-1")
     session.context(sys.argv[2], at=int(sys.argv[3]))
@@ -385,7 +391,7 @@ def test_a_process_killed_while_it_stores_a_checkpoint_harms_nothing(
         child.kill()
 
     assert len(stored_names(session)) >= saves - 1
-    check(session, WINDOW, [80, 79, 40, 4 * saves])
+    check_against_whole_folds(session, WINDOW, [80, 79, 40, 4 * saves])
     assert session.verify().problems == []
 
 
@@ -397,4 +403,4 @@ def test_two_folds_at_once_store_the_same_checkpoints(store: SessionStore) -> No
         )
 
     assert views[0].digest == views[1].digest
-    check(session, WINDOW, [39, 40])
+    check_against_whole_folds(session, WINDOW, [39, 40])

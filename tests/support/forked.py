@@ -75,11 +75,12 @@ def in_child(work: Callable[[], None]) -> int:
     """Fork, do ``work`` in the child, and return its process id."""
     child = os.fork()
     if not child:
-        _end(work)
+        _do_and_exit(work)
     return child
 
 
-def _end(work: Callable[[], None]) -> None:
+def _do_and_exit(work: Callable[[], None]) -> None:
+    """Do ``work``, and end the process without the parent's exit handlers."""
     code = 1
     try:
         work()
@@ -90,7 +91,7 @@ def _end(work: Callable[[], None]) -> None:
 
 
 def wait_for(*children: int) -> None:
-    """Wait for the children, and assert that all ended successfully."""
+    """Wait for the children, and print a line for each that failed."""
     for child in children:
         _, status = os.waitpid(child, 0)
         if status:
@@ -107,7 +108,7 @@ def daemon(url: str) -> None:
         if not os.fork():
             os.close(open_in_parents)
             assert os.read(parents_gone, 1) == b""
-            _end(lambda: write(store, url, "daemon"))
+            _do_and_exit(lambda: write(store, url, "daemon"))
 
     wait_for(in_child(become_daemon))
 
@@ -168,13 +169,16 @@ def busy(url: str) -> None:
         stop = threading.Event()
         counts = {"thread 0": 0, "thread 1": 0}
 
-        def pour(name: str) -> None:
+        def append_until_stopped(name: str) -> None:
             session = store.session(user_id=f"user {name}", session_id=name)
             while not stop.is_set():
                 session.append(refold.UserInput(text="x"))
                 counts[name] += 1
 
-        threads = [threading.Thread(target=pour, args=(name,)) for name in counts]
+        threads = [
+            threading.Thread(target=append_until_stopped, args=(name,))
+            for name in counts
+        ]
         for thread in threads:
             thread.start()
         while not all(counts.values()):
@@ -197,7 +201,7 @@ def loops(url: str) -> None:
         count = 0
         stop = threading.Event()
 
-        async def pour() -> None:
+        async def append_until_stopped() -> None:
             nonlocal count
             session = store.session(user_id="user loop", session_id="loop")
             while not stop.is_set():
@@ -212,7 +216,7 @@ def loops(url: str) -> None:
         def run_once(name: str) -> None:
             asyncio.run(once(name))
 
-        thread = threading.Thread(target=lambda: asyncio.run(pour()))
+        thread = threading.Thread(target=lambda: asyncio.run(append_until_stopped()))
         thread.start()
         while not count:
             time.sleep(0.01)
@@ -253,7 +257,7 @@ def hosted(url: str) -> None:
         child = python.fork()
         if not child:
             python.PyOS_AfterFork_Child()
-            _end(lambda: write(store, url, "child"))
+            _do_and_exit(lambda: write(store, url, "child"))
         wait_for(child)
         write(store, url, "after")
 
@@ -311,7 +315,7 @@ def forkers(url: str) -> None:
                 work = partial(write, store, url, f"child {name} {number}")
                 children.append(in_child(work))
 
-        def pour() -> None:
+        def append_until_stopped() -> None:
             nonlocal count
             session = store.session(user_id="user pouring", session_id="pouring")
             while not stop.is_set():
@@ -319,7 +323,7 @@ def forkers(url: str) -> None:
                 count += 1
 
         threads = [threading.Thread(target=fork_twice, args=(name,)) for name in "abcd"]
-        pouring = threading.Thread(target=pour)
+        pouring = threading.Thread(target=append_until_stopped)
         pouring.start()
         while not count:
             time.sleep(0.01)
