@@ -90,6 +90,7 @@ def test_a_named_format_loads_no_other_importer(tmp_path: Path) -> None:
     assert modules == {
         "added",
         "base",
+        "exit_codes",
         "lines",
         "messages",
         "openai",
