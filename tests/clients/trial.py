@@ -215,7 +215,8 @@ class Trial:
             assert not recorded, "the store has requests that the provider never got"
         sessions = sessions_of(self.store)
         for session in sessions:
-            assert not session.verify().problems
+            problems = session.verify().problems
+            assert not problems, problems
             if self.program.has_ids:
                 _check_content_once(session)
         self._check_secrets(sessions)
