@@ -735,14 +735,13 @@ def _export_user(
     call: Call, user: str | None, session: str | None, out: Path, jobs: int
 ) -> Result:
     """Write everything stored about a user to a folder."""
-    if session is not None:
+    if user is None or session is not None:
         raise typer.BadParameter(
-            "a folder takes everything of one user: leave out --session; the name of "
-            "a file ends in .jsonl",
+            "a folder takes everything of one user: give --user without --session; the "
+            "name of a file ends in .jsonl",
             param_hint="--out",
         )
     store = call.store()
-    user = options.reader(store, user)
     exported = store.export_user(user, out, executor=call.executor(jobs))
     _complain_unrecorded(exported.unrecorded)
     manifest: dict[str, Any] = exported.manifest
