@@ -385,7 +385,8 @@ def read_page(
         descending=descending,
         labels=labels,
         after=place,
-        limit=limit + 1,
+        # One more shows whether a page follows.
+        limit=ids.bounded("limit", limit + 1),
     )
     page = rows[:limit]
     following: str | None = None

@@ -94,14 +94,14 @@ class WaitingStore:
 
     def __init__(self, store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self._go, self._begun = threading.Event(), threading.Semaphore(0)
-        list_ = store.sessions
+        list_ = store.overviews
 
         def wait(*args: Any, **kwargs: Any) -> Any:
             self._begun.release()
             assert self._go.wait(PATIENCE_SEC)
             return list_(*args, **kwargs)
 
-        monkeypatch.setattr(store, "sessions", wait)
+        monkeypatch.setattr(store, "overviews", wait)
 
     @asynccontextmanager
     async def open_lists(

@@ -395,7 +395,7 @@ def test_the_answer_of_a_broken_handler_reveals_nothing_about_it(
     def fail(*_: object, **__: object) -> None:
         raise KeyError("sk-ant-secret")
 
-    monkeypatch.setattr(store, "sessions", fail)
+    monkeypatch.setattr(store, "overviews", fail)
 
     answered = client_for("ada").get("/v1/sessions")
 
