@@ -18,6 +18,7 @@ from refold.adapters import config
 from refold.adapters.importers.follower import Follower
 from refold.adapters.proxy.recorder import StoreRecorder
 from refold.adapters.proxy.secret_file import NAME as SECRET_FILE, secret_in
+from refold.adapters.proxy_lock import running_proxy
 from refold.domain import inventory
 from refold.domain.inventory import Place
 from refold.store import SessionStore
@@ -96,7 +97,8 @@ class Planting:
     def _proxy(self) -> None:
         secret_in(config.home() / SECRET_FILE)
         client = WireClient(StoreRecorder(self.store, user_id=USER), "proxied")
-        client.say(CONTENT, f"{CONTENT} and {SECRET}")
+        with running_proxy():
+            client.say(CONTENT, f"{CONTENT} and {SECRET}")
 
     def look(self) -> None:
         """Remember which places have data now."""

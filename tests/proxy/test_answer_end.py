@@ -50,6 +50,13 @@ def test_the_length_of_an_answer_decides() -> None:
     assert last_chunk(end, [STOP, b"12", b"3", b""]) == 2
 
 
+@pytest.mark.parametrize("length", ["", "-1", "1,1", "9" * 5_000])
+def test_a_length_that_is_no_number_decides_nothing(length: str) -> None:
+    end = AnswerEnd({"content-length": length}, anthropic.LAST_LINES)
+
+    assert last_chunk(end, [DELTA, STOP]) == 1
+
+
 def test_a_compressed_stream_is_read() -> None:
     stream = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
     chunks = [

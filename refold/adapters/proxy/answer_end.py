@@ -15,6 +15,7 @@ from refold.adapters.proxy import encodings
 
 # Longer than every line with which a protocol ends its streams.
 _TAIL: Final = 64  # bytes
+_MOST_DIGITS: Final = 20  # of a length
 _MOST_DECODED: Final = 1 << 20  # bytes of one chunk
 
 
@@ -31,7 +32,8 @@ class AnswerEnd:
 
     def __init__(self, headers: Mapping[str, str], last_lines: Sequence[bytes]) -> None:
         length = headers.get("content-length", "")
-        self._bytes_left = int(length) if length.isdecimal() else None
+        is_length = length.isdecimal() and len(length) < _MOST_DIGITS
+        self._bytes_left = int(length) if is_length else None
         self._last_lines = [b"\n" + line for line in last_lines]
         # Some servers write no space behind the colon.
         self._last_lines += [line.replace(b": ", b":") for line in self._last_lines]
