@@ -9,7 +9,7 @@ import pytest
 
 from refold.adapters.importers import openai
 from refold.adapters.importers.base import Piece
-from refold.adapters.importers.exit_codes import stated_exit_code
+from refold.adapters.importers.exit_codes import of_gemini, stated_exit_code
 from refold.adapters.proxy.protocols import gemini, openai_chat, openai_responses
 from refold.domain.events import ToolResult
 
@@ -30,6 +30,10 @@ OTHERS: list[Any] = [
     "A file: [The command completed with exit code 3.] and more",
     '{"rows": [{"exit_code": 3}]}',
     {"exit_code": True},
+    UNIFIED.format("3" * 5000),  # Python refuses to read so long a number
+    f"<returncode>{'3' * 5000}</returncode>",
+    f"[The command completed with exit code {'3' * 5000}.]",
+    f'{{"exit_code": {"3" * 5000}}}',
     [],
     None,
     3,
@@ -115,3 +119,8 @@ def statuses_in(request: Any) -> list[str]:
             if isinstance(event, ToolResult):
                 statuses.append(event.status)
     return statuses
+
+
+def test_a_number_of_thousands_of_digits_is_no_exit_code_of_gemini() -> None:
+    assert of_gemini("Exit Code: 3\n") == 3
+    assert of_gemini(f"Exit Code: {'3' * 5000}\n") is None

@@ -12,16 +12,18 @@ from typing import Any, Final
 
 from refold.adapters.importers import base
 
+# Systems have 32 bits for it.  Python refuses to read numbers of thousands of digits.
+_NUMBER: Final = r"-?[0-9]{1,10}"
 # Codex writes some lines before the output of a command, one of them with the code.
 _OUTPUT: Final = re.compile(r"(?m)^Output:")
 _OF_CODEX: Final = re.compile(
-    r"(?m)^(?:Process exited with code|Exit code:) (-?\d+)[ \r]*$"
+    rf"(?m)^(?:Process exited with code|Exit code:) ({_NUMBER})[ \r]*$"
 )
 # Gemini CLI and Qwen Code write a line for each fact about a command.
-_OF_GEMINI: Final = re.compile(r"^Exit Code: (-?[0-9]+)", re.MULTILINE)
-_OF_MINI_SWE_AGENT: Final = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
+_OF_GEMINI: Final = re.compile(rf"^Exit Code: ({_NUMBER})(?![0-9])", re.MULTILINE)
+_OF_MINI_SWE_AGENT: Final = re.compile(rf"\s*<returncode>({_NUMBER})</returncode>")
 _OF_OPENHANDS: Final = re.compile(
-    r"\[The command completed with exit code (-?\d+)\.\]\s*\Z"
+    rf"\[The command completed with exit code ({_NUMBER})\.\]\s*\Z"
 )
 _KEYS: Final = ("exit_code", "exitCode", "returncode", "return_code")
 _STILL_RUNNING: Final = -1  # of OpenHands: the command has not ended
