@@ -226,3 +226,53 @@ def test_a_capture_waits_for_a_running_proxy_that_may_record_the_rest(
 
     assert while_running["Bye."] == 0
     assert stored_texts(store, USER)["Bye."] == 1
+
+
+def test_an_equal_call_with_an_id_of_a_captured_one_is_recorded(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id=USER, session_id=SESSION)
+    session.append(UserInput(text="Look."))
+    session.append(ToolCall(call_id="call_1", tool_name="bash", arguments={}))
+    session.append(ToolResult(call_id="call_1", content="output"))
+    session.append(AgentResponse(text="Done."))
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.messages[:] = [
+        user("Look."),
+        agent(call("call_1")),
+        user(result("call_1", "output")),
+        agent("Done."),
+        user("Look again."),
+    ]
+
+    client.send(call("call_1"))
+
+    assert len(session.events(types=("tool_call",))) == 2
+
+
+def test_equal_captured_messages_with_a_redacted_value_are_stored_once(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    transcript(
+        tmp_path,
+        entry(1, "user", "Mail ada@example.org."),
+        entry(2, "assistant", "Done."),
+        entry(3, "user", "Mail ada@example.org."),
+        entry(4, "assistant", "Done again."),
+    )
+    captured(store, tmp_path)
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.messages[:] = [
+        user("Mail ada@example.org."),
+        agent("Done."),
+        user("Mail ada@example.org."),
+        agent("Done again."),
+    ]
+    client.say("Thanks.", "Gladly.")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Bye.", "See you.")
+
+    texts = stored_texts(store, USER)
+    assert texts.pop("Mail [REDACTED:EMAIL].") == 2
+    assert set(texts.values()) == {1}
+    assert check_contexts(store, client, USER) == 2

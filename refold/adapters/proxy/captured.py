@@ -5,7 +5,8 @@ The session has them redacted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from refold.adapters.proxy.history import Digest, Entry, History, Item, item_of
 from refold.domain.events import Event
@@ -21,19 +22,33 @@ def adopt(
 
     Later requests then recognize them at once.
     """
-    used: set[int] = set()
-    for item in items:
-        if item.event is None or item.digest in history.digests:
+    shared: set[int] = set()
+    for seq, item in zip(history.shown, items, strict=False):
+        entry = history.entries[seq]
+        if item.digest not in (entry.digest, entry.bare):
+            break
+        shared.add(seq)
+    # An item may come again, such as a second "yes".
+    known = Counter[str]()
+    for seq, entry in history.entries.items():
+        if seq not in shared:
+            known.update(entry.digests)
+            known[entry.bare] += 1
+    captured = _Captured(history, redact, digest, used=shared)
+    for item in items[len(shared) :]:
+        if item.event is None:
             continue
-        entry = _captured(history, item, redact, digest, used)
-        if entry is None:
+        if known[item.digest]:
+            known[item.digest] -= 1
             continue
-        used.add(entry.seq)
-        entry.changed = True
-        entry.digest = item.digest
-        entry.digests |= {item.digest}
+        recorded = captured.take(item)
+        if recorded is None:
+            continue
+        recorded.changed = True
+        recorded.digest = item.digest
+        recorded.digests |= {item.digest}
         history.digests.add(item.digest)
-        entry.bare = item.bare
+        recorded.bare = item.bare
         if item.bare:
             history.digests.add(item.bare)
 
@@ -49,40 +64,47 @@ def without_captured(
     """Return for each item of an answer whether no other writer has appended it.
 
     after: the seq of the request.  A slow store may record a request after the capture
-           of its answer; the id of a call shows that.
+           of its answer; the id of a call that the request does not have shows that.
     """
-    used: set[int] = set()
+    # An id may come again with an equal call.
+    shown = set(history.shown)
+    used: list[int] = []
     for seq in history.captured:
-        if seq <= after and history.entries[seq].type != "tool_call":
-            used.add(seq)
-    missing: list[bool] = []
-    for item in items:
-        entry = _captured(history, item, redact, digest, used)
-        if entry is not None:
-            used.add(entry.seq)
-        missing.append(entry is None)
-    return missing
+        is_call = history.entries[seq].type == "tool_call"
+        if seq <= after and (not is_call or seq in shown):
+            used.append(seq)
+    captured = _Captured(history, redact, digest, used)
+    return [captured.take(item) is None for item in items]
 
 
-def _captured(
-    history: History, item: Item, redact: Redact, digest: Digest, used: set[int]
-) -> Entry | None:
-    """Return the entry of another writer that has an item; None without one.
+class _Captured:
+    """The entries of other writers, each of which has one item.
 
     used: the seqs of entries that have other items.
     """
-    digests: set[str] | None = None
-    for seq in sorted(history.captured - used):
-        entry = history.entries[seq]
-        if entry.type != item.type or entry.edits:
-            continue
-        if entry.call_id != item.call_id:
-            continue
-        if digests is None:
-            digests = _digests(item, redact, digest)
-        if entry.digest in digests:
-            return entry
-    return None
+
+    def __init__(
+        self, history: History, redact: Redact, digest: Digest, used: Iterable[int]
+    ) -> None:
+        self._redact = redact
+        self._digest = digest
+        self._free: dict[tuple[str, str], list[Entry]] = {}  # by type and call id
+        for seq in sorted(history.captured.difference(used)):
+            entry = history.entries[seq]
+            if not entry.edits:
+                place = (entry.type, entry.call_id)
+                self._free.setdefault(place, []).append(entry)
+
+    def take(self, item: Item) -> Entry | None:
+        """Return the first free entry that has an item; None without one."""
+        free = self._free.get((item.type, item.call_id))
+        if not free:
+            return None
+        digests = _digests(item, self._redact, self._digest)
+        for index, entry in enumerate(free):
+            if entry.digest in digests:
+                return free.pop(index)
+        return None
 
 
 def _digests(item: Item, redact: Redact, digest: Digest) -> set[str]:
