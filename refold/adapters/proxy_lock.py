@@ -47,6 +47,8 @@ def is_proxy_running() -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    except OSError:
+        return False  # the file system has no locks
     finally:
         os.close(descriptor)
     return False

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from refold.adapters.importers.follower import Follower
 from refold.adapters.proxy.recorder import StoreRecorder
-from refold.adapters.proxy_lock import running_proxy
+from refold.adapters.proxy_lock import is_proxy_running, running_proxy
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 from refold.store import SessionStore
 from tests.support.wire import (
@@ -226,6 +232,81 @@ def test_a_capture_waits_for_a_running_proxy_that_may_record_the_rest(
 
     assert while_running["Bye."] == 0
     assert stored_texts(store, USER)["Bye."] == 1
+
+
+def test_no_proxy_seems_to_run_on_a_file_system_without_locks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with running_proxy():
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        assert not is_proxy_running()
+
+
+def test_a_capture_waits_only_shortly_for_a_proxy(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    client.messages.append(user("More."))
+    client.recorder.begin(client.exchange())  # its proxy is killed
+    path = transcript(
+        tmp_path,
+        entry(1, "user", "Hello."),
+        entry(2, "assistant", "Hi."),
+        entry(3, "user", "More."),
+        entry(4, "user", "Without the proxy."),
+        entry(5, "assistant", "I know."),
+    )
+    minute_ago = time.time() - 60
+    os.utime(path, (minute_ago, minute_ago))
+
+    with running_proxy():
+        captured(store, tmp_path)
+
+    texts = stored_texts(store, USER)
+    assert texts["Without the proxy."] == texts["I know."] == 1
+    assert set(texts.values()) == {1}
+
+
+def test_a_capture_reads_a_deleted_file_to_its_end_while_a_proxy_runs(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    path = transcript(
+        tmp_path, entry(1, "user", "Hello."), entry(2, "assistant", "Hi.")
+    )
+    follower = Follower(store, "claude-code", user_id=USER, folder=tmp_path)
+
+    with running_proxy(), follower.alone():
+        follower.look()
+        with path.open("a") as file:
+            file.write(json.dumps(entry(3, "user", "Bye.")) + "\n")
+        path.unlink()
+        follower.look()
+
+    assert stored_texts(store, USER)["Bye."] == 1
+
+
+def test_a_rewritten_transcript_adds_no_answer_of_the_proxy(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    entries = [entry(1, "user", "Hello."), entry(2, "assistant", "Hi.")]
+    transcript(tmp_path, *entries)
+    follower = Follower(store, "claude-code", user_id=USER, folder=tmp_path)
+
+    with follower.alone():
+        follower.look()
+        summary = {"type": "summary", "summary": "Greetings", "leafUuid": "x"}
+        transcript(tmp_path, summary, *entries)
+        follower.look()
+
+    assert set(stored_texts(store, USER).values()) == {1}
 
 
 def test_an_equal_call_with_an_id_of_a_captured_one_is_recorded(

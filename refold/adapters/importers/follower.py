@@ -54,6 +54,8 @@ _OPEN: Final = 32  # files that stay open, so that deleted ones are read to thei
 _IDLE: Final = 1600
 _SHORTEST: Final = 0.25  # seconds between two looks
 _LONGEST: Final = 30.0  # seconds between two looks at all files
+# A proxy has recorded a request or an answer this long after the client wrote it.
+_LONGEST_WAIT: Final = 10.0  # seconds
 _REFUSALS: Final = 20  # the newest, which are saved for ``status``
 _LOG_LINES: Final = 5  # that ``status`` shows of a process that a hook started
 # Errors of the whole store or user, after which no other entry can be appended either.
@@ -303,6 +305,7 @@ class _Reading:
 
     key:      identifies the file.
     memories: the memory of each file, by its key.
+    is_last:  whether the file cannot be read again.
     offset:   the first byte of the current line.
     """
 
@@ -313,15 +316,25 @@ class _Reading:
         place: Place,
         form: Format,
         memories: dict[str, _Memory],
+        *,
+        is_last: bool,
     ) -> None:
         self.file = file
         self.key = key
         self.place = place
         self._form = form
         self._memories = memories
+        self._is_last = is_last
         self._start = place.at
         self.offset = place.at
         self._lines_before: int | None = None
+
+    def may_wait(self) -> bool:
+        """Whether a proxy may still be about to record the last entries."""
+        if self._is_last:
+            return False
+        written_at = os.fstat(self.file.fileno()).st_mtime
+        return abs(time.time() - written_at) < _LONGEST_WAIT
 
     def line_in_file(self, line: int) -> int:
         """Return the number of a line in the file.
@@ -617,9 +630,7 @@ class Follower:
         if key in self._files:
             try:
                 with self._files.pop(key) as file:
-                    self._read(file, key)
-            except _Waits:
-                pass  # the client removed the file; the proxy records the rest
+                    self._read(file, key, is_last=True)
             except OSError as error:
                 unreadable.append(_unreadable(self._places[key].path, error))
         del self._places[key]
@@ -665,8 +676,11 @@ class Follower:
                 self._memories.pop(oldest, None)
         return file
 
-    def _read(self, file: BinaryIO, key: str) -> None:
-        """Append the entries in complete lines, from where reading stopped."""
+    def _read(self, file: BinaryIO, key: str, *, is_last: bool = False) -> None:
+        """Append the entries in complete lines, from where reading stopped.
+
+        is_last: whether the file cannot be read again.
+        """
         place = self._places[key]
         size = os.fstat(file.fileno()).st_size
         if size < place.at or _tail(file, place.at) != place.tail:
@@ -674,7 +688,7 @@ class Follower:
             # start; entries that the session has are not appended again.
             place = Place(place.path, document=place.document)
             self._places[key] = place
-            self._memories.pop(key, None)
+            self._forget(key)
         if (not place.at or place.document) and lines.is_document(file):
             self._pass_over(file, place)
             return
@@ -684,17 +698,32 @@ class Follower:
         form = claude_code.FORMAT
         if self._client == codex.NAME:
             form = codex.format_of(place.model)
+
+        def append_new() -> None:
+            self._append_new(
+                _Reading(file, key, place, form, self._memories, is_last=is_last)
+            )
+
         try:
-            self._append_new(_Reading(file, key, place, form, self._memories))
+            append_new()
         except _OtherSession:
             place.at = 0
             place.leaf = ""
-            self._memories.pop(key, None)
-            self._append_new(_Reading(file, key, place, form, self._memories))
+            self._forget(key)
+            append_new()
         except BaseException:
             # The next look reads the same lines, and must count them once.
-            self._memories.pop(key, None)
+            self._forget(key)
             raise
+
+    def _forget(self, key: str) -> None:
+        """Forget the entries of a file, some of which are going to be read again.
+
+        They may belong to any session, so none keeps the events of the proxy that its
+        entries took.
+        """
+        self._memories.pop(key, None)
+        self._proxied.clear()
 
     def _pass_over(self, file: BinaryIO, place: Place) -> None:
         """Skip a file that is no transcript, and report it once."""
@@ -850,7 +879,12 @@ class Follower:
         while True:
             head = _head_of(session)
             proxied = self._proxied_events(reading, session, name, head)
-            can_wait = proxied is not None and batch.is_last and is_proxy_running()
+            can_wait = (
+                proxied is not None
+                and batch.is_last
+                and reading.may_wait()
+                and is_proxy_running()
+            )
             if can_wait and proxied and proxied.may_follow(_drafts_of(entries)):
                 raise _Waits
             new = entries if proxied is None else _without_recorded(proxied, entries)
