@@ -5,7 +5,7 @@ The session has them redacted.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 
 from refold.adapters.proxy.history import Digest, Entry, History, Item, item_of
@@ -88,23 +88,26 @@ class _Captured:
     ) -> None:
         self._redact = redact
         self._digest = digest
-        self._free: dict[tuple[str, str], list[Entry]] = {}  # by type and call id
+        self._types: set[tuple[str, str]] = set()  # each with a call id
+        self._free: dict[tuple[str, str, str], deque[Entry]] = {}  # also by digest
         for seq in sorted(history.captured.difference(used)):
             entry = history.entries[seq]
-            if not entry.edits:
-                place = (entry.type, entry.call_id)
-                self._free.setdefault(place, []).append(entry)
+            if entry.edits:
+                continue
+            self._types.add((entry.type, entry.call_id))
+            name = (entry.type, entry.call_id, entry.digest)
+            self._free.setdefault(name, deque()).append(entry)
 
     def take(self, item: Item) -> Entry | None:
         """Return the first free entry that has an item; None without one."""
-        free = self._free.get((item.type, item.call_id))
-        if not free:
-            return None
-        digests = _digests(item, self._redact, self._digest)
-        for index, entry in enumerate(free):
-            if entry.digest in digests:
-                return free.pop(index)
-        return None
+        if (item.type, item.call_id) not in self._types:
+            return None  # without a redaction, which takes time
+        first: deque[Entry] | None = None
+        for digest in _digests(item, self._redact, self._digest):
+            free = self._free.get((item.type, item.call_id, digest))
+            if free and (first is None or free[0].seq < first[0].seq):
+                first = free
+        return None if first is None else first.popleft()
 
 
 def _digests(item: Item, redact: Redact, digest: Digest) -> set[str]:
