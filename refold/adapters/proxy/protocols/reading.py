@@ -118,6 +118,8 @@ class Conversions:
         if len(key) > _MOST_BYTES:
             return  # it would displace all others
         with self._lock:
+            if key in self._messages:
+                return  # another thread converted it at the same time
             self._messages[key] = converted
             self._bytes += len(key)
             while self._bytes > _MOST_BYTES or len(self._messages) > _MOST_MESSAGES:
