@@ -15,7 +15,14 @@ import pytest
 from refold.adapters.proxy import protocols
 from refold.adapters.proxy.exchange import Answer, Exchange
 from refold.adapters.proxy.recorder import StoreRecorder
-from refold.domain.events import ProviderEdit, Request, ToolCall
+from refold.domain.events import (
+    AgentResponse,
+    ProviderEdit,
+    Request,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
 from refold.store import SessionStore
 from refold.store.session.session import Session
 from tests.support.wire import WireClient, agent, call, check_contexts, result, user
@@ -384,3 +391,29 @@ def test_a_call_without_text_can_come_before_old_messages(
         shown += [block["type"] for block in message["content"]]
     assert shown[:3] == ["text", "tool_use", "tool_result"]
     assert shown[3:] == ["text"] * 4
+
+
+def test_a_call_that_a_fork_inherits_is_one_call_with_other_arguments(
+    store: SessionStore,
+) -> None:
+    origin = store.session(user_id=USER, session_id="origin")
+    origin.append(UserInput(text="Look."))
+    origin.append(ToolCall(call_id="call_1", tool_name="bash", arguments={"a": 1}))
+    origin.append(ToolResult(call_id="call_1", content="output"))
+    receipt = origin.append(AgentResponse(text="Done."))
+    fork = origin.fork(receipt.last_seq, session_id="s-1")
+    client = WireClient(StoreRecorder(store, user_id=USER), "s-1")
+    client.messages[:] = [
+        user("Look."),
+        agent(call("call_1", a=1, b=2)),
+        user(result("call_1", "output")),
+        agent("Done."),
+    ]
+
+    client.say("Look again.", "I look.")
+    client.messages[1] = agent(call("call_1", a=1, b=3))
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("And again.", "I look again.")
+
+    assert calls_in(fork) == []
+    assert check_contexts(store, client, USER) == 2

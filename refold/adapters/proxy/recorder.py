@@ -60,6 +60,7 @@ from refold.redaction.guard import Limits
 from refold.redaction.learned import Learned
 from refold.redaction.plan import Tagger
 from refold.store.appends import Order, Receipt, Writer, as_text
+from refold.store.history import History as StoredHistory
 from refold.store.proofs.rerun import future_envelope
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
@@ -757,7 +758,7 @@ def _contents(
         contents.append(_edit_of_content(edit, cleared, exchange))
     for seq, item in changes.cleared:
         if isinstance(item.event, ToolCall):
-            edit = differing_arguments(_shown_call(thread, seq), item.event)
+            edit = differing_arguments(_shown_call(thread, seq, state), item.event)
             edit = edit.model_copy(update={"cleared": ((seq, seq),)})
             contents.append(_edit_of_content(edit, [(seq, item)], exchange))
     for item in rest:
@@ -777,13 +778,14 @@ def _edit_of_content(
     return _Content(Draft(edit, ts=exchange.began_at, meta=meta))
 
 
-def _shown_call(thread: Thread, seq: int) -> ToolCall:
+def _shown_call(thread: Thread, seq: int, state: SessionState) -> ToolCall:
     """Return a call of the session as contexts show it."""
     shown = None if thread.views is None else thread.views.in_tail(seq)
     if shown is None:
-        session = thread.session
+        # A fork has events of its origin.
+        history = StoredHistory.of(thread.session.writer.log, state)
         seqs = (seq, *thread.history.entries[seq].edits)
-        call, *edits = session.writer.log.read(session.stream, spans=spans_of(seqs))
+        call, *edits = history.read_spans(spans_of(seqs))
         shown = applied(edits_in(edits)).cleared_form(call) or call
     if not isinstance(shown.payload, ToolCall):
         raise AssertionError(f"seq {seq} is no call")
