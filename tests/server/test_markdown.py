@@ -146,7 +146,10 @@ def test_a_long_text_is_folded_between_paragraphs() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["[", "![", "*", "_ *", "> ", "- ", "`", "a|b\n-|-\n", "<", "\\", "[a](", "~~"],
+    [
+        "[", "![", "*", "_ *", "> ", "- ", "`", "a|b\n-|-\n", "<", "\\", "[a](", "~~",
+        "# a\n", "- |a|b|\n  |-|-|\n",
+    ],
 )  # fmt: skip
 def test_a_text_of_signs_is_rendered_in_little_time(part: str) -> None:
     text = (part * 40_000)[:40_000]
@@ -168,6 +171,13 @@ def test_a_table_that_lacks_most_cells_stays_text(columns: int) -> None:
     assert "<table" not in shown
     assert with_small.count("<table") == 1
     assert with_small.count("<td>") == 2
+
+
+@pytest.mark.parametrize("end", ["# Title\n", "- item\n", "> quote\n", "    code\n"])
+def test_what_ends_a_table_is_not_taken_for_its_rows(end: str) -> None:
+    text = f"|a|b|\n|-|-|\n|1|2|\n{end}" + "text\n" * 1_000
+
+    assert html_of(text).count("<td>") == 2
 
 
 def test_a_switch_shows_texts_as_written_and_is_remembered(

@@ -147,19 +147,32 @@ def _table(state: StateBlock, first: int, end: int, silent: bool) -> bool:
     """
     if first < state.env.get("no_table_before", 0):
         return False
-    if not silent and first + 2 < end:
-        columns = _line(state, first).count("|")
-        missing = 0
-        for number in range(first + 2, end):
-            row = _line(state, number)
-            if not row.strip():
-                break
-            missing += max(0, columns - row.count("|"))
-            if missing > _MOST_ADDED_CELLS:
-                # Its other lines are not tried again, so that this takes linear time.
-                state.env["no_table_before"] = number
-                return False
-    return table(state, first, end, silent)
+    if not table(state, first, end, True):
+        return False
+    if silent:
+        return True
+    columns = _line(state, first).count("|")
+    missing = 0
+    for number in range(first + 2, end):
+        if _ends_table(state, number, end):
+            break
+        missing += max(0, columns - _line(state, number).count("|"))
+        if missing > _MOST_ADDED_CELLS:
+            # Its other lines are not tried again, so that this takes linear time.
+            state.env["no_table_before"] = number
+            return False
+    return table(state, first, end, False)
+
+
+def _ends_table(state: StateBlock, number: int, end: int) -> bool:
+    """Whether a line ends the table before it, by the rules of the parser."""
+    if state.sCount[number] < state.blkIndent or state.is_code_block(number):
+        return True
+    if state.isEmpty(number):
+        return True
+    # The parser ends a table where it ends a quote.
+    rules = state.md.block.ruler.getRules("blockquote")
+    return any(rule(state, number, end, True) for rule in rules)
 
 
 def _line(state: StateBlock, number: int) -> str:
