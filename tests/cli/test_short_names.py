@@ -51,6 +51,13 @@ def test_a_short_name_means_its_session_alone(names: set[str]) -> None:
         assert len(short) <= len(name)
 
 
+def test_a_session_is_meant_rather_than_sub_agents_of_an_erased_one() -> None:
+    names = {PARENT, f"{AGENTS[0]}~t"}
+
+    assert meant(short_names(names)[PARENT], names) == [PARENT]
+    assert meant("3de15637", names) == [PARENT]
+
+
 def test_commands_accept_the_short_names_of_lists(refold: Refold, sample: Path) -> None:
     names = (PARENT, *AGENTS)
     with open_store("sqlite:///refold.db") as store:

@@ -7,7 +7,7 @@ short name has the beginning of each of these parts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 _SEPARATOR: Final = "~"
@@ -70,6 +70,14 @@ def _common(one: str, other: str) -> int:
     return length
 
 
+def _parents(name: str) -> Iterator[str]:
+    """Yield the names of the sessions that a name continues, the nearest first."""
+    parent = name.rpartition(_SEPARATOR)[0]
+    while parent:
+        yield parent
+        parent = parent.rpartition(_SEPARATOR)[0]
+
+
 class Beginning:
     """The beginning of a session's name, as a person types it or a list prints it."""
 
@@ -87,13 +95,11 @@ class Beginning:
     def chosen(self, names: Iterable[str]) -> list[str]:
         """Return the names that it can mean, in order, of those that it fits.
 
-        A session is meant rather than its sub-agents, and a name with exactly its
-        parts rather than longer ones.
+        A session is meant rather than its sub-agents and theirs, and a name with
+        exactly its parts rather than longer ones.
         """
         fitting = set(names)
-        found = [
-            name for name in fitting if name.rpartition(_SEPARATOR)[0] not in fitting
-        ]
+        found = [name for name in fitting if fitting.isdisjoint(_parents(name))]
         for depth, part in enumerate(self._parts):
             exact = [name for name in found if name.split(_SEPARATOR)[depth] == part]
             found = exact or found
