@@ -379,6 +379,9 @@ def read_page(
         place = (0, after)
     elif after:
         place = _time_and_name(after)
+    if place is not None and not place[1].isprintable():
+        raise _no_place()  # no session has such a name, and databases refuse it
+    limit = min(limit, _LATEST - 1)  # one more is read
     rows = overviews.log.sessions_in_lists(
         user_id,
         order="newest_event" if sort == "last" else "name",

@@ -445,3 +445,24 @@ def test_a_page_after_no_place_is_refused(store: SessionStore, after: str) -> No
     with pytest.raises(InvalidEvent):
         store.overviews("ada", after=after, limit=2)
     assert store.overviews("ada", after="1e300~a", limit=2).total == 1
+
+
+@pytest.mark.parametrize("name", ["a\0", "\ud800"])
+def test_a_page_after_a_name_that_no_session_has_is_refused(
+    store: SessionStore, name: str
+) -> None:
+    run(store, "a")
+
+    with pytest.raises(InvalidEvent):
+        store.overviews("ada", after=f"5~{name}", limit=2)
+    with pytest.raises(InvalidEvent):
+        store.overviews("ada", sort="session", after=name, limit=2)
+
+
+@pytest.mark.parametrize("sort", ["last", "session"])
+def test_a_page_can_have_more_sessions_than_a_database_counts(
+    store: SessionStore, sort: Sort
+) -> None:
+    run(store, "a")
+
+    assert names(store, sort=sort, limit=2**70) == ["a"]
