@@ -100,6 +100,16 @@ def is_internal(session_id: str) -> bool:
     return session_id.startswith("_")
 
 
+def begins_with(session_id: str, beginning: str) -> bool:
+    """Whether each part of a beginning begins the part of a session's id at its place.
+
+    The parts are separated by ``~``, which precedes a sub-agent's own part.
+    """
+    parts = session_id.split("~")
+    begun = beginning.split("~")
+    return len(parts) >= len(begun) and all(map(str.startswith, parts, begun))
+
+
 def bounded(kind: str, value: int) -> int:
     """Return a seq or a number of events, limited to 64 bits.
 

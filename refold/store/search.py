@@ -20,7 +20,7 @@ from refold.domain.errors import (
     StoreUnavailable,
 )
 from refold.domain.events import JsonObject
-from refold.domain.ids import StreamId
+from refold.domain.ids import StreamId, begins_with
 from refold.domain.model import repr_without_texts
 from refold.projections.search.documents import Document
 from refold.projections.search.index import SEGMENT, Index, Keyed, StoredIndex
@@ -157,7 +157,7 @@ def _in_scope(
 ) -> Sequence[ports.SessionInfo]:
     """Return the session of this name, or all sessions whose names begin with it.
 
-    A list in a terminal shortens names, and ends them with an ellipsis.
+    A list in a terminal shortens each part of a name, and ends it with an ellipsis.
     """
     if name is None:
         return infos
@@ -167,7 +167,7 @@ def _in_scope(
     beginning = name.removesuffix("…").removesuffix("...")
     if not beginning:
         return []
-    return [info for info in infos if info.session_id.startswith(beginning)]
+    return [info for info in infos if begins_with(info.session_id, beginning)]
 
 
 class _Segment(NamedTuple):

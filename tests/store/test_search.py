@@ -220,6 +220,7 @@ def test_the_filter_session_takes_a_name_before_the_beginning_of_names() -> None
     assert sessions_with("cart session:run-1") == {"run-1"}
     assert sessions_with("cart session:run") == {"run-1", "run-1~agent", "run-12"}
     assert sessions_with("cart session:run-1~") == {"run-1~agent"}
+    assert sessions_with("cart session:ru~ag…") == {"run-1~agent"}
 
 
 def test_results_of_filters_alone_are_the_newest_first(coding: SessionStore) -> None:

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from refold.domain.ids import begins_with
+
 _SEPARATOR: Final = "~"
 _ELLIPSIS: Final = "…"
 _SHORTEST_MAIN: Final = 8  # characters of a name
@@ -87,10 +89,7 @@ class Beginning:
 
     def fits(self, name: str) -> bool:
         """Whether each of its parts begins the part of the name at its place."""
-        parts = name.split(_SEPARATOR)
-        if len(parts) < len(self._parts):
-            return False
-        return all(map(str.startswith, parts, self._parts))
+        return begins_with(name, self.text)
 
     def chosen(self, names: Iterable[str]) -> list[str]:
         """Return the names that it can mean, in order, of those that it fits.
