@@ -83,6 +83,17 @@ def test_several_users_make_a_command_ask_for_one(
     assert "several users: name one with --user" in ran.err
 
 
+def test_a_user_without_a_run_is_named_among_several(
+    refold: Refold, sample: Path
+) -> None:
+    refold("consent", "--user", "zoe", "--opt-out")
+
+    ran = refold("search", "the")
+
+    assert ran.code == 1
+    assert "name one with --user, such as lin or zoe" in ran.err
+
+
 def test_a_session_of_one_user_needs_no_user_in_a_store_of_several(
     refold: Refold, sample: Path
 ) -> None:

@@ -547,9 +547,9 @@ def reader(store: SessionStore, user: str | None) -> str:
     only: str | None = None
     for info in chain.from_iterable(pages(store, None, internal=True)):
         if only is not None and info.user_id != only:
+            examples = f"{shown_in_line(only)} or {shown_in_line(info.user_id)}"
             raise errors.RefoldError(
-                "the store has several users: name one with --user; `refold sessions` "
-                "lists them"
+                f"the store has several users: name one with --user, such as {examples}"
             )
         only = info.user_id
     if only is None:
