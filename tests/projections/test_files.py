@@ -534,6 +534,14 @@ def test_another_run_puts_a_file_in_doubt() -> None:
 
 def test_a_long_command_is_read_in_linear_time() -> None:
     assert touched_by("echo " + "$(" * 9_000).everything
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["rm ../shop/cart.py", "cd ../shop && rm cart.py", "cd ../shop && rm -r ."],
+)
+def test_a_command_can_come_back_to_its_folder(command: str) -> None:
+    assert touched_by(command).may_be("cart.py")
     assert touched_by("echo " + "$(" * 6_000 + ")" * 6_000).everything
     assert touched_by("cat <<A\n" * 2_000).paths == ()
     assert touched_by("ls " + "a " * 50_000).everything

@@ -83,6 +83,7 @@ EVERYTHING: Final = Touched(everything=True)
 def _is_at(path: str, named: str) -> bool:
     """Whether a name in a command may mean a file, or a folder that contains it."""
     clean = posixpath.normpath(named)
+    is_from_above = clean.startswith("../")
     while clean.startswith("../"):
         clean = clean[3:]
     if clean in (".", "..", "~"):
@@ -94,6 +95,9 @@ def _is_at(path: str, named: str) -> bool:
         if is_relative and clean.endswith(f"/{path}"):
             return True
         return path == clean or path.startswith(f"{clean}/")
+    # The named folder may be the one in which the command began.
+    if is_from_above and not path.startswith("/") and clean.endswith(f"/{path}"):
+        return True
     return f"/{clean}/" in f"/{path}/"
 
 
@@ -150,7 +154,9 @@ class _Folder:
                 self._path = ""
         elif words[0] == "cd":
             is_plain = len(words) == 2 and not _UNKNOWN_FOLDER.search(words[1])
-            self._path = self.path(words[1]) if is_plain and is_sure else ""
+            path = self.path(words[1]) if is_plain and is_sure else ""
+            # A folder above may contain the one in which the command began, or be it.
+            self._path = "" if path.startswith("..") else path
         elif "cd" in words:
             self._path = ""
 
