@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from refold.projections.context import constraints
 from refold.projections.context.constraints import constraints_in
 
 FOLDER = Path(__file__).parent / "constraints"
@@ -28,18 +29,18 @@ def sentences(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", SETS)
 def test_labelled_sentences_are_found_with_high_precision_and_recall(name: str) -> None:
-    constraints, others = map(sentences, SETS[name])
+    stated, others = map(sentences, SETS[name])
 
-    recognized = [text for text in constraints if [*constraints_in(text)]]
+    recognized = [text for text in stated if [*constraints_in(text)]]
     mistaken = [text for text in others if [*constraints_in(text)]]
 
-    assert len(recognized) / len(constraints) >= 0.9
+    assert len(recognized) / len(stated) >= 0.9
     assert len(recognized) / (len(recognized) + len(mistaken)) >= 0.95
 
 
 def test_the_sets_are_large_and_half_of_them_are_near_misses() -> None:
-    for constraints, others in SETS.values():
-        assert min(len(sentences(constraints)), len(sentences(others))) >= 200
+    for stated, others in SETS.values():
+        assert min(len(sentences(stated)), len(sentences(others))) >= 200
 
 
 def test_a_constraint_is_found_at_its_place_in_a_long_message() -> None:
@@ -85,3 +86,32 @@ def test_the_time_grows_with_the_length_only(unit: str) -> None:
     seconds(100)  # loads the patterns
 
     assert seconds(80_000) < 64 * max(seconds(10_000), 0.01)
+
+
+@pytest.mark.parametrize("ending", ["", " 不要推送。", " \ud800"])
+def test_a_message_is_searched_once(
+    monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """Every context of a session looks at all of its user's messages."""
+    text = f"Never push to main, number {len(ending)}. Thanks for the fix.{ending}"
+    first = [*constraints_in(text)]
+
+    def unexpected(_: str) -> None:
+        raise AssertionError("the message is searched again")
+
+    monkeypatch.setattr(constraints, "_kind_of", unexpected)
+
+    assert [*constraints_in(text)] == first
+    assert first[0].text == f"Never push to main, number {len(ending)}."
+
+
+def test_memory_of_places_in_messages_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places: dict[bytes, object] = {}
+    monkeypatch.setattr(constraints, "_MOST_TEXTS", 10)
+    monkeypatch.setattr(constraints, "_places_by_text", places)
+
+    for number in range(35):
+        assert [*constraints_in(f"Never push branch {number}.")]
+        assert len(places) <= 10

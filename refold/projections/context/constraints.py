@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final, Literal, NamedTuple
+from hashlib import blake2b
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.canonical import load_packaged_toml
 
@@ -39,11 +40,30 @@ def constraints_in(text: str) -> Iterator[Constraint]:
 
     The time is linear in the length of the text.
     """
+    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+    places = _places_by_text.get(digest)
+    if places is None:
+        places = [*_places_in(text)]
+        if len(_places_by_text) >= _MOST_TEXTS:
+            _places_by_text.clear()
+        _places_by_text[digest] = places
+    for start, end, kind in places:
+        yield Constraint(start, end, text[start:end], kind)
+
+
+# Each context of a long session looks at all messages of its user again.  So the places
+# in them are remembered, by a digest of each message, and no text is.
+_Place: TypeAlias = tuple[int, int, Kind]
+_MOST_TEXTS: Final = 32_768
+_places_by_text: Final[dict[bytes, list[_Place]]] = {}
+
+
+def _places_in(text: str) -> Iterator[_Place]:
+    """Yield the start, the end, and the kind of each constraint."""
     for start, end in _sentences(text):
-        sentence = text[start:end]
-        kind = _kind_of(sentence)
+        kind = _kind_of(text[start:end])
         if kind is not None:
-            yield Constraint(start, end, sentence, kind)
+            yield start, end, kind
 
 
 # A sentence that is longer is pasted material, and no pattern looks at it.
