@@ -171,6 +171,26 @@ def test_an_answer_that_a_capture_appends_first_is_stored_once(
     assert check_contexts(store, client, USER) == 3
 
 
+def test_an_answer_that_is_captured_before_its_late_request_is_stored_once(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    """On a busy machine, a request is recorded after its answer arrived."""
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    with_call = entry(3, "assistant", "")
+    with_call["message"]["content"] = [call("t1")]
+    answer = entry(2, "assistant", "First, I look.")
+    transcript(tmp_path, entry(1, "user", "Look around."), answer, with_call)
+    captured(store, tmp_path)
+    client.say("Look around.", "First, I look.", call("t1"))
+    client.messages.append(user(result("t1")))
+    client.send("All is done.")
+
+    counts = stored_texts(store, USER)
+    assert counts["First, I look."] == 1
+    assert check_contexts(store, client, USER) == 2
+    assert not store.session(user_id=USER, session_id=SESSION).verify().problems
+
+
 def test_a_captured_message_with_a_redacted_value_is_stored_once(
     store: SessionStore, tmp_path: Path
 ) -> None:

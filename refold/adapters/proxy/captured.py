@@ -64,14 +64,17 @@ def without_captured(
     """Return for each item of an answer whether no other writer has appended it.
 
     after: the seq of the request.  A slow store may record a request after the capture
-           of its answer; the id of a call that the request does not have shows that.
+           of its answer.  Such an answer has calls that the request does not have, and
+           texts behind everything that the request has.
     """
-    # An id may come again with an equal call.
+    # An id may come again with an equal call, and a text after a rewind.
     shown = set(history.shown)
+    newest_shown = max(shown, default=after)
     used: list[int] = []
     for seq in history.captured:
         is_call = history.entries[seq].type == "tool_call"
-        if seq <= after and (not is_call or seq in shown):
+        is_left_out = seq not in shown and (is_call or seq > newest_shown)
+        if seq <= after and not is_left_out:
             used.append(seq)
     captured = _Captured(history, redact, digest, used)
     return [captured.take(item) is None for item in items]
