@@ -80,6 +80,17 @@ def _hand_out(config: pytest.Config) -> dict[str, str]:
     return config.stash[_handed]
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name binary parameters by their argument.
+
+    Compressed data has the time in it, but the ids of a test must be the same in all
+    workers of a parallel run, which would stop otherwise.
+    """
+    if isinstance(val, bytes) and not (val.isascii() and val.decode().isprintable()):
+        return argname
+    return None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Keep the garbage collector away from the modules of the tests.

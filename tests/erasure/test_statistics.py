@@ -12,6 +12,7 @@ import pytest
 import refold
 from refold.adapters.keys.master import MasterKeyFile
 from refold.adapters.sql import statistics
+from tests.support.postgres import Postgres
 from tests.support.stores import open_at
 from tests.support.waiting import until
 
@@ -84,6 +85,13 @@ def test_no_byte_of_the_servers_tables_names_an_erased_user(
             assert files_containing(connection, b"quetzal-session-") == []
 
 
+def _until_it_waits(connection: psycopg.Connection[Any]) -> None:
+    """Wait until an erasure in this database looks for older transactions."""
+    looks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    looks += " AND pid <> pg_backend_pid() AND query LIKE '%backend_xmin%'"
+    until(lambda: connection.execute(looks).fetchone() != (0,), "it waits")
+
+
 def test_deleted_rows_are_removed_after_the_last_transaction_that_sees_them(
     postgres_url: str, tmp_path: Path
 ) -> None:
@@ -98,11 +106,31 @@ def test_deleted_rows_are_removed_after_the_last_transaction_that_sees_them(
         older.execute("SELECT pg_current_snapshot()")
         with ThreadPoolExecutor() as pool:
             erasure = pool.submit(store.erase, "quetzal-user", "asked", vacuum=True)
-            looks = "SELECT count(*) FROM pg_stat_activity"
-            looks += " WHERE pid <> pg_backend_pid() AND query LIKE '%backend_xmin%'"
-            until(lambda: connection.execute(looks).fetchone() != (0,), "it waits")
+            _until_it_waits(connection)
             assert not erasure.done()
             older.rollback()
+            done = erasure.result()
+
+        assert done.unfinished == ""
+        assert files_containing(connection, b"quetzal-user") == []
+
+
+def test_deleted_rows_are_removed_after_an_older_transaction_of_another_database(
+    postgres_url: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    with (
+        open_at(postgres_url, tmp_path) as store,
+        psycopg.connect(postgres_url, autocommit=True) as connection,
+        psycopg.connect(postgres.url) as other,
+    ):
+        session = store.session(user_id="quetzal-user", session_id="s")
+        session.append(refold.UserInput(text="hello"))
+        other.execute("SELECT pg_current_xact_id()")
+        with ThreadPoolExecutor() as pool:
+            erasure = pool.submit(store.erase, "quetzal-user", "asked", vacuum=True)
+            _until_it_waits(connection)
+            assert not erasure.done()
+            other.rollback()
             done = erasure.result()
 
         assert done.unfinished == ""

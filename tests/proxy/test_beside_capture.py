@@ -100,6 +100,52 @@ def test_an_import_adds_the_entries_that_the_proxy_did_not_see(
     assert set(texts.values()) == {1}
 
 
+def test_an_input_that_is_captured_after_its_answer_was_recorded_is_stored_once(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    client.say("Hello.", "Hi again.")
+    entries = [entry(1, "user", "Hello."), entry(2, "assistant", "Hi.")]
+    follower = Follower(store, "claude-code", user_id=USER, folder=tmp_path)
+    with follower.alone():
+        for count in (1, 2):
+            transcript(tmp_path, *entries[:count])
+            follower.look()
+        entries.append(entry(3, "user", "Hello."))
+        transcript(tmp_path, *entries)
+        follower.look()
+        entries.append(entry(4, "assistant", "Hi again."))
+        entries.append(entry(5, "user", "Hello."))
+        transcript(tmp_path, *entries)
+        follower.look()
+
+    assert stored_texts(store, USER) == {"Hello.": 3, "Hi.": 1, "Hi again.": 1}
+
+
+def test_an_input_that_the_proxy_recorded_again_does_not_hide_a_later_equal_one(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    client.say("Go on.", "Done.")
+    client.messages[:] = [*client.messages[2:], *client.messages[:2]]  # in other order
+    client.say("More.", "There is no more.")
+    path = transcript(
+        tmp_path,
+        entry(1, "user", "Hello."),
+        entry(2, "assistant", "Hi."),
+        entry(3, "user", "Go on."),
+        entry(4, "assistant", "Done."),
+        entry(5, "user", "Hello."),
+    )
+    recorded = stored_texts(store, USER)["Hello."]
+    store.import_transcript(path, user_id=USER)
+
+    assert recorded == 2
+    assert stored_texts(store, USER)["Hello."] == 3
+
+
 def test_the_proxy_goes_on_from_captured_entries(
     store: SessionStore, tmp_path: Path
 ) -> None:
@@ -171,13 +217,10 @@ def test_an_answer_that_a_capture_appends_first_is_stored_once(
     assert check_contexts(store, client, USER) == 3
 
 
-def test_contexts_are_right_if_an_answer_is_captured_before_its_late_request(
+def test_an_answer_that_is_captured_before_its_late_request_is_stored_once(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    """On a busy machine, a request is recorded after its answer arrived.
-
-    The next request stores the text of the answer again.
-    """
+    """On a busy machine, a request may be recorded after its answer arrived."""
     client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
     with_call = entry(3, "assistant", "")
     with_call["message"]["content"] = [call("t1")]
@@ -188,6 +231,7 @@ def test_contexts_are_right_if_an_answer_is_captured_before_its_late_request(
     client.messages.append(user(result("t1")))
     client.send("All is done.")
 
+    assert set(stored_texts(store, USER).values()) == {1}
     assert check_contexts(store, client, USER) == 2
     assert not store.session(user_id=USER, session_id=SESSION).verify().problems
 

@@ -53,31 +53,56 @@ def adopt(
             history.digests.add(item.bare)
 
 
-def without_captured(
+def captured_events(
     history: History,
     items: Sequence[Item],
     redact: Redact,
     digest: Digest,
     *,
     after: int,
-) -> list[bool]:
-    """Return for each item of an answer whether no other writer has appended it.
+) -> list[Entry | None]:
+    """Return for each item of an answer the event that another writer appended.
+
+    It is None if the session does not have the item yet.
 
     after: the seq of the request.  A slow store may record a request after the capture
            of its answer.  Such an answer has calls that the request does not have, and
            texts behind everything that the request has.
     """
     # An id may come again with an equal call, and a text after a rewind.
+    newest_asked = _newest_asked(history, after)
     shown = set(history.shown)
-    newest_shown = max(shown, default=after)
     used: list[int] = []
     for seq in history.captured:
         is_call = history.entries[seq].type == "tool_call"
-        is_left_out = seq not in shown and (is_call or seq > newest_shown)
+        is_left_out = seq not in shown and (is_call or seq > newest_asked)
         if seq <= after and not is_left_out:
             used.append(seq)
     captured = _Captured(history, redact, digest, used)
-    return [captured.take(item) is None for item in items]
+    return [captured.take(item) for item in items]
+
+
+def left_out_by_late_request(
+    history: History, entries: Iterable[Entry | None], *, after: int
+) -> list[int]:
+    """Return the seqs of an answer's events that its request left out.
+
+    The request was recorded after them.  Contexts can show them again, since they stand
+    behind everything that the request has.
+
+    entries: those of ``captured_events``.
+    after:   the seq of the request.
+    """
+    newest_asked = _newest_asked(history, after)
+    shown = set(history.shown)
+    seqs = [entry.seq for entry in entries if entry is not None]
+    return [seq for seq in seqs if seq not in shown and seq > newest_asked]
+
+
+def _newest_asked(history: History, request_seq: int) -> int:
+    """Return the seq of the newest event that a request has."""
+    asked = (seq for seq in history.shown if seq < request_seq)
+    return max(asked, default=request_seq)
 
 
 class _Captured:

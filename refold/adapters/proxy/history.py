@@ -316,6 +316,10 @@ class History:
         """Return the seqs that contexts show before all others."""
         return self.with_silent(self.front.intersection(self.shown))
 
+    def restore(self, seqs: Iterable[int]) -> None:
+        """Let contexts show events again that they left out."""
+        self.shown = self.order([*self.shown, *seqs])
+
     def clear(self, seq: int, item: Item, edit_seq: int, *, changed: bool) -> None:
         """Note that contexts show an event with the content of an item from now on.
 

@@ -9,7 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from refold.adapters.proxy.captured import Redact, adopt, without_captured
+from refold.adapters.proxy.captured import (
+    Redact,
+    adopt,
+    captured_events,
+    left_out_by_late_request,
+)
 from refold.adapters.proxy.conversation import NotRecordable, WireAnswer, WireRequest
 from refold.adapters.proxy.exchange import (
     Answer,
@@ -363,23 +368,28 @@ class StoreRecorder:
 
     def _without_captured(
         self, thread: Thread, contents: list[_Content], state: SessionState, seq: int
-    ) -> list[_Content]:
+    ) -> tuple[list[_Content], list[int]]:
         """Return the events of an answer that no other writer has appended.
+
+        Also returns the seqs of the others that contexts do not show, because the
+        request was recorded after them.
 
         seq: of the request.
         """
-        if not thread.history.captured:
-            return contents
+        history = thread.history
+        if not history.captured:
+            return contents, []
         items = [content.item for content in contents if content.item is not None]
         redact = _redacting(thread, state)
-        missing = iter(
-            without_captured(
-                thread.history, items, redact, self._threads.digest, after=seq
-            )
-        )
-        return [
-            content for content in contents if content.item is None or next(missing)
-        ]
+        digest = self._threads.digest
+        captured = captured_events(history, items, redact, digest, after=seq)
+        left_out = left_out_by_late_request(history, captured, after=seq)
+        entries = iter(captured)
+        missing: list[_Content] = []
+        for content in contents:
+            if content.item is None or next(entries) is None:
+                missing.append(content)
+        return missing, left_out
 
     def _request(
         self,
@@ -541,7 +551,14 @@ class StoreRecorder:
                     meta=meta,
                 )
                 contents.append(_Content(draft, item))
-            contents = self._without_captured(thread, contents, state, opened.seq)
+            contents, left_out = self._without_captured(
+                thread, contents, state, opened.seq
+            )
+            if left_out:
+                edit = ProviderEdit(
+                    restored=spans_of(thread.history.with_silent(left_out))
+                )
+                contents.insert(0, _Content(Draft(edit, ts=answer.ended_at)))
             appended: list[tuple[int, _Prepared]] = []
             if not contents:
                 break
@@ -552,6 +569,9 @@ class StoreRecorder:
                 if not tries_left:
                     raise
                 self._reread(thread)
+        if left_out:
+            thread.history.restore(left_out)
+            thread.views = None
         for seq, part in appended:
             if part.item is not None:
                 thread.history.add(Entry.of(seq, part.item, changed=part.changed))

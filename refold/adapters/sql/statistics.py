@@ -50,16 +50,15 @@ def replace(connection: Connection, schema: str, tables: Sequence[str]) -> list[
 
 
 def _older_transactions_end(connection: Connection) -> bool:
-    """Wait until no other transaction of the database sees what is deleted by now.
+    """Wait until no other transaction of the server sees what is deleted by now.
 
     Returns False if one is still there after ``PATIENCE``.  A role that may not see the
     transactions of others does not wait.
     """
     execute = connection.exec_driver_sql
     newest = execute("SELECT pg_current_xact_id()::text").scalar_one()
-    number = str(int(newest) % 2**32)  # without the epoch, as snapshots have it
     deadline = time.monotonic() + PATIENCE
-    while execute(_SQL["older_transactions"], (number,)).scalar_one():
+    while execute(_SQL["has_older_transactions"], (newest, newest)).scalar_one():
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE)

@@ -6,6 +6,7 @@ them reads an entry, and when.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from refold.domain.events import (
     AgentResponse,
     Event,
     Item,
+    ProviderEdit,
     Request,
     StateUpdate,
     SystemPrompt,
@@ -43,38 +45,45 @@ class _Name(NamedTuple):
 
 
 class _Texts:
-    """Texts of a session, each of which belongs to one event of a transcript.
-
-    counts: how often the session has each.
-    taken:  those that belong to events of the transcript since ``settle``.
-    """
+    """Texts of a session, each of which belongs to one event of a transcript."""
 
     def __init__(self) -> None:
-        self.counts = Counter[str]()
-        self.taken = Counter[str]()
-        self._settled = Counter[str]()
+        self._seqs: dict[str, list[int]] = {}  # ascending, by text
+        # By text, how many belong to events of the transcript, or stand before those.
+        self._settled: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, seq: int) -> None:
         """Add a text of the session."""
-        self.counts[text] += 1
+        self._seqs.setdefault(text, []).append(seq)
 
-    def take(self, text: str) -> bool:
-        """Take a text for an event of the transcript; False if none is left."""
-        if self.counts[text] <= self._settled[text] + self.taken[text]:
-            return False
-        self.taken[text] += 1
-        return True
+    def take(self, text: str, *, after: int = 0) -> int | None:
+        """Take a text behind a seq for an event of the transcript; returns its seq.
+
+        Returns None if none is left.
+        """
+        seqs = self._seqs.get(text)
+        if seqs is None:
+            return None
+        count = self._taken.get(text) or self._settled.get(text, 0)
+        index = max(count, bisect_right(seqs, after))
+        if index == len(seqs):
+            return None
+        self._taken[text] = index + 1
+        return seqs[index]
 
     def settle(self) -> None:
         """Keep what was taken."""
-        self._settled += self.taken
-        self.taken.clear()
+        self._settled |= self._taken
+        self._taken.clear()
 
-    def clear(self) -> None:
-        """Forget all texts."""
-        self.counts.clear()
-        self.taken.clear()
-        self._settled.clear()
+    def put_back(self) -> None:
+        """Give back what was taken since ``settle``."""
+        self._taken.clear()
+
+    def __bool__(self) -> bool:
+        """Whether the session has a text."""
+        return bool(self._seqs)
 
 
 class ProxiedEvents:
@@ -88,8 +97,9 @@ class ProxiedEvents:
     - A result was recorded if an event of the proxy has its call id.
     - Everything else that a request may contain was recorded if the next answer was:
       the request of that answer had it, though perhaps in another form.  Without such
-      an answer, an input was recorded if a proxied request that was not answered has
-      its text; what the client wrote behind the input follows the input.
+      an answer, an input was recorded if the proxy recorded its text behind the answers
+      and results of earlier entries; what the client wrote behind the input follows the
+      input.
 
     An item of the client, such as a snapshot of files, is in no request.
 
@@ -100,12 +110,20 @@ class ProxiedEvents:
         self._session = session
         self._state = SessionState(session.stream)
         self._through_seq = 0
-        self._responses: set[str] = set()
-        self._calls: set[_Name] = set()
+        # The seqs of events of the proxy.
+        self._responses: dict[str, int] = {}
+        self._calls: dict[_Name, int] = {}
         # Of two equal answers, the proxy may have recorded only the first.
         self._texts = _Texts()
-        # The inputs behind the last answer or result.
-        self._unanswered = _Texts()
+        self._inputs = _Texts()
+        self._input_seqs: list[int] = []
+        self._input_texts: list[str] = []
+        # How many inputs with a text contexts leave out.  The request that leaves them
+        # out may have them again.
+        self._left_out = Counter[str]()
+        # The newest answer or result that belongs to an event of the transcript.
+        self._settled_seq = 0
+        self._matched_seq = 0
         # The newest request.
         self._asked: str | None = None
         # Whether the newest content of the proxy waits for an answer.  Its request may
@@ -135,6 +153,8 @@ class ProxiedEvents:
                 self._is_answering = True
             if is_of_proxy:
                 self._read(envelope)
+            if isinstance(envelope.payload, ProviderEdit):
+                self._read_left_out(envelope.payload)
         self._through_seq = max(self._through_seq, upto)
         return self._has_events
 
@@ -144,28 +164,45 @@ class ProxiedEvents:
             return
         self._has_events = True
         if isinstance(event, UserInput | SystemPrompt):
-            self._unanswered.add(_plain(event.text or ""))
+            self._read_input(_plain(event.text or ""), envelope.seq)
             return
-        self._unanswered.clear()
         if isinstance(event, AgentResponse | ToolCall) and envelope.meta.response_id:
-            self._responses.add(envelope.meta.response_id)
+            self._responses[envelope.meta.response_id] = envelope.seq
         if isinstance(event, ToolCall | ToolResult):
             # The provider's id, if the log has another one.
-            self._calls.add(_Name(event.type, envelope.meta.call_id or event.call_id))
+            call_id = envelope.meta.call_id or event.call_id
+            self._calls[_Name(event.type, call_id)] = envelope.seq
         elif isinstance(event, AgentResponse) and event.text.strip():
-            self._texts.add(_plain(event.text))
+            self._texts.add(_plain(event.text), envelope.seq)
+
+    def _read_input(self, text: str, seq: int) -> None:
+        """Add an input, unless it comes again in place of an earlier one."""
+        self._input_seqs.append(seq)
+        self._input_texts.append(text)
+        if self._left_out[text]:
+            self._left_out[text] -= 1
+        else:
+            self._inputs.add(text, seq)
+
+    def _read_left_out(self, edit: ProviderEdit) -> None:
+        """Count the inputs that an edit leaves out."""
+        for first, last in edit.left_out:
+            start = bisect_left(self._input_seqs, first)
+            stop = bisect_right(self._input_seqs, last)
+            self._left_out.update(self._input_texts[start:stop])
 
     def recorded(self, drafts: Sequence[Draft]) -> list[bool]:
         """Return for each draft of a transcript whether the proxy recorded it.
 
         drafts: in the order of the transcript, those of earlier calls before them.
         """
-        self._texts.taken.clear()
-        self._unanswered.taken.clear()
+        self._texts.put_back()
+        self._inputs.put_back()
         answers = self._recorded_answers(drafts)
+        newest_seq = self._settled_seq
         decided: list[bool] = []
         for run in _runs(drafts):
-            next_answer = answers.get(run.stop)
+            next_answer = answers.get(run.stop, 0)
             previous = False  # the decision on the input or result before
             for index in run:
                 draft = drafts[index]
@@ -173,22 +210,28 @@ class ProxiedEvents:
                 if isinstance(event, Item | StateUpdate):
                     decided.append(False)
                 elif isinstance(event, ToolResult):
-                    previous = _Name(event.type, event.call_id) in self._calls
+                    result_seq = self._calls.get(_Name(event.type, event.call_id), 0)
+                    newest_seq = max(newest_seq, result_seq)
+                    previous = result_seq > 0
                     decided.append(previous)
                 elif next_answer:
                     decided.append(True)
                 elif _is_prompt(draft):
-                    previous = self._take_input(draft.event)
+                    previous = self._take_input(draft.event, after=newest_seq)
                     decided.append(previous)
                 else:
                     decided.append(previous)
             if run.stop < len(drafts):
-                decided.append(bool(next_answer))
+                decided.append(next_answer > 0)
+                newest_seq = max(newest_seq, next_answer)
+        self._matched_seq = newest_seq
         return decided
 
-    def _take_input(self, event: Event) -> bool:
-        """Whether a proxied request without an answer has this input."""
-        return isinstance(event, UserInput) and self._take(self._unanswered, event)
+    def _take_input(self, event: Event, *, after: int) -> bool:
+        """Whether the proxy recorded an input behind this seq."""
+        if not isinstance(event, UserInput):
+            return False
+        return self._take(self._inputs, event, after=after) is not None
 
     def may_follow(self, drafts: Sequence[Draft]) -> bool:
         """Whether a proxy that runs may still record the last of these drafts.
@@ -207,46 +250,59 @@ class ProxiedEvents:
     def settle(self) -> None:
         """Let the drafts of the last call keep their events of the proxy."""
         self._texts.settle()
-        self._unanswered.settle()
+        self._inputs.settle()
+        self._settled_seq = self._matched_seq
 
-    def _recorded_answers(self, drafts: Sequence[Draft]) -> dict[int, bool]:
-        """Return for each draft of an answer whether the proxy recorded it, by index.
+    def _recorded_answers(self, drafts: Sequence[Draft]) -> dict[int, int]:
+        """Return the seq that the proxy gave each draft of an answer, by index.
 
-        All drafts of one response have the same decision.  A response without text and
-        calls has that of the next one.
+        It is 0 if the proxy did not record the answer.  All drafts of one response have
+        the same seq.  A response without text and calls has that of the next one.
         """
         groups: dict[str, list[int]] = {}
         for index, draft in enumerate(drafts):
             if _is_of_answer(draft):
                 name = draft.meta.response_id or f"\0{index}"
                 groups.setdefault(name, []).append(index)
-        decisions: dict[str, bool | None] = {}
+        seqs: dict[str, int | None] = {}
         for name, indices in groups.items():
-            named = [self._take_answer(drafts[index].event) for index in indices]
-            decisions[name] = name in self._responses or _any_true(named)
-        recorded: dict[int, bool] = {}
-        next_recorded = False
+            of_events = [self._take_answer(drafts[index].event) for index in indices]
+            of_named = [seq for seq in of_events if seq is not None]
+            if name in self._responses:
+                of_named.append(self._responses[name])
+            seqs[name] = max(of_named, default=None)
+        recorded: dict[int, int] = {}
+        next_seq = 0
         for name, indices in reversed(groups.items()):
-            decision = decisions[name]
-            if decision is not None:
-                next_recorded = decision
+            seq = seqs[name]
+            if seq is not None:
+                next_seq = seq
             for index in indices:
-                recorded[index] = next_recorded
+                recorded[index] = next_seq
         return recorded
 
-    def _take_answer(self, event: Event) -> bool | None:
-        """Whether the proxy recorded an event of an answer; None if it has no name."""
+    def _take_answer(self, event: Event) -> int | None:
+        """Return the seq that the proxy gave an event of an answer.
+
+        It is 0 if the proxy did not record it, and None if it has no name.
+        """
         if isinstance(event, ToolCall):
-            return _Name(event.type, event.call_id) in self._calls
+            return self._calls.get(_Name(event.type, event.call_id), 0)
         if isinstance(event, AgentResponse) and event.text.strip():
-            return self._take(self._texts, event)
+            return self._take(self._texts, event) or 0
         return None
 
-    def _take(self, texts: _Texts, event: AgentResponse | UserInput) -> bool:
-        """Whether there is a text that belongs to no other event of the transcript."""
-        if not texts.counts:
-            return False
-        return any(texts.take(text) for text in self._stored_texts(event))
+    def _take(
+        self, texts: _Texts, event: AgentResponse | UserInput, *, after: int = 0
+    ) -> int | None:
+        """Return the seq of a text that belongs to no other event of the transcript."""
+        if not texts:
+            return None
+        for text in self._stored_texts(event):
+            seq = texts.take(text, after=after)
+            if seq is not None:
+                return seq
+        return None
 
     def _stored_texts(self, event: AgentResponse | UserInput) -> Iterator[str]:
         """Yield the text of an event as the session may have it.
@@ -271,13 +327,6 @@ class ProxiedEvents:
                     yield _plain(redacted.text)
             if not self._state.learned:
                 return
-
-
-def _any_true(decisions: Sequence[bool | None]) -> bool | None:
-    """Whether a decision is positive; None if there is none."""
-    if True in decisions:
-        return True
-    return False if False in decisions else None
 
 
 def _plain(text: str) -> str:
