@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import json
 import os
+import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import (
     BrokenExecutor,
@@ -22,6 +26,7 @@ from unittest.mock import Mock
 
 import pytest
 from distributed import Client, LocalCluster
+from tornado import netutil, tcpserver
 
 import refold
 from refold.store import SessionStore
@@ -46,7 +51,20 @@ MAIL = "ada.lovelace@example.com"
 
 @contextmanager
 def dask(*, processes: bool) -> Iterator[Executor]:
-    """The executor of a cluster of two workers, on this machine alone."""
+    """The executor of a cluster of two workers, on this machine alone.
+
+    If another process takes the port that the system chose, the cluster chooses another
+    one, and leaves the first socket to the garbage collector.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+        with _dask_executor(processes=processes) as executor:
+            yield executor
+        gc.collect()
+
+
+@contextmanager
+def _dask_executor(*, processes: bool) -> Iterator[Executor]:
     with (
         LocalCluster(  # type: ignore[no-untyped-call]  # it ships no types
             n_workers=2,
@@ -69,6 +87,28 @@ def executor_of(kind: str) -> Iterator[Executor]:
     else:
         with ThreadPoolExecutor(2) if kind == "threads" else process_pool(2) as pool:
             yield pool
+
+
+@pytest.mark.parametrize("processes", [True, False])
+def test_a_cluster_chooses_another_port_if_one_is_taken(
+    monkeypatch: pytest.MonkeyPatch, processes: bool
+) -> None:
+    taken: list[int] = []
+
+    def bind_sockets(port: int, *place: Any, **options: Any) -> list[socket.socket]:
+        sockets: list[socket.socket] = real(port, *place, **options)
+        if len(taken) < 2:
+            taken.append(sockets[0].getsockname()[1])
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        return sockets
+
+    real = netutil.bind_sockets
+    monkeypatch.setattr(netutil, "bind_sockets", bind_sockets)
+    monkeypatch.setattr(tcpserver, "bind_sockets", bind_sockets)
+
+    with dask(processes=processes) as executor:
+        assert executor.submit(len, "text").result() == 4
+    assert len(taken) == 2
 
 
 @pytest.fixture
