@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from tests.support.provider import Failure, Provider, Reply, answer, call
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SEC, until
 
 _GEMINI = "/v1beta/models/gemini-x"
 PATHS = {
@@ -41,7 +41,8 @@ class Received(NamedTuple):
 def _sent(
     provider: Provider, path: str, body: bytes, **headers: str
 ) -> Iterator[http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection(urlsplit(provider.url).netloc, timeout=20)
+    address = urlsplit(provider.url).netloc
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_SEC)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     with contextlib.closing(connection):
         connection.request("POST", path, body, named)

@@ -30,7 +30,7 @@ from refold.testing import memory_log
 from tests.support import warm
 from tests.support.auditing import Table
 from tests.support.stores import lines, open_at
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SEC, until
 
 APPENDED = "session_append_event"
 
@@ -97,7 +97,7 @@ def test_records_are_written_without_a_flush() -> None:
 
     add_records(audit, range(3))
 
-    assert gate.asked.wait(60)
+    assert gate.asked.wait(PATIENCE_SEC)
     gate.opened.set()
     audit.close()
     assert written_numbers(gate) == [0, 1, 2]
@@ -109,7 +109,7 @@ def test_a_batch_does_not_wait_for_its_time() -> None:
 
     add_records(audit, range(BATCH))
 
-    assert gate.asked.wait(60)
+    assert gate.asked.wait(PATIENCE_SEC)
     gate.opened.set()
     audit.close()
 
@@ -131,7 +131,7 @@ def test_no_caller_waits_for_a_blocked_sink() -> None:
     gate = Gate()
     audit = trail(gate, most=10)
     add_records(audit, [0])
-    assert gate.asked.wait(60)
+    assert gate.asked.wait(PATIENCE_SEC)
 
     add_records(audit, range(1, 101))
 
@@ -150,7 +150,7 @@ def test_a_failed_write_is_repeated_with_the_same_records(
     audit = trail(failing, other)
     add_records(audit, range(4))
     for _ in range(3):
-        assert failing.tries.acquire(timeout=60)
+        assert failing.tries.acquire(timeout=PATIENCE_SEC)
     add_records(audit, range(4, 8))
 
     failing.fails = False
@@ -229,7 +229,7 @@ def test_an_append_does_not_wait_for_its_record() -> None:
     with refold.open("memory://", access_log=gate) as store:
         session = store.session(user_id="ada", session_id="s")
         session.append(refold.UserInput(text="x"))
-        assert gate.asked.wait(60)
+        assert gate.asked.wait(PATIENCE_SEC)
 
         for _ in range(20):
             session.append(refold.UserInput(text="x"))

@@ -21,6 +21,7 @@ from tests.support.sealing import (
     sealed_heads,
     verified_seals,
 )
+from tests.support.waiting import PATIENCE_SEC
 
 
 @pytest.fixture
@@ -119,13 +120,13 @@ def test_a_leaf_added_during_the_erasure_of_its_user_is_certified_too(
     append_to_each(store, "a")
     with ThreadPoolExecutor(2) as pool:
         sealing = pool.submit(store.seal)
-        assert reached.wait(30)
+        assert reached.wait(PATIENCE_SEC)
         erasing = pool.submit(store.erase, "ada", "she asked")
-        assert forgetting.wait(30)
+        assert forgetting.wait(PATIENCE_SEC)
 
         go_on.set()
-        sealing.result(30)
-        erasing.result(30)
+        sealing.result(PATIENCE_SEC)
+        erasing.result(PATIENCE_SEC)
 
     verified = store.verify_seals()
     assert verified is not None

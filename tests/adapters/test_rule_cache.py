@@ -22,7 +22,7 @@ from refold.adapters.rule_cache import RuleCache
 from refold.redaction import engines
 from refold.redaction.engines import Trigger, Warming, engine_of
 from refold.redaction.engines.vectorscan import Triggers, identity_of, serialized
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SEC, until
 
 TRIGGERS: Final = (
     Trigger("token"),
@@ -89,7 +89,7 @@ def run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SEC,
     )
 
 

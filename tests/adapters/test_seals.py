@@ -36,6 +36,7 @@ from tests.support.sealing import (
     verified_seals,
 )
 from tests.support.stores import open_at, release
+from tests.support.waiting import PATIENCE_SEC
 
 
 @pytest.fixture
@@ -259,7 +260,7 @@ def test_appends_continue_while_a_sealer_works(
     append_to_each(store, "a", "b")
     with ThreadPoolExecutor(1) as pool:
         sealing = pool.submit(store.seal)
-        assert reached.wait(30)
+        assert reached.wait(PATIENCE_SEC)
 
         append_to_each(store, "a", "b", "c")
 
@@ -277,7 +278,7 @@ def test_an_append_that_commits_after_later_ones_is_sealed_too(
 
     def build(head: Head) -> Append:
         reached.set()  # with its place in the log taken
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE_SEC)
         return append_to(head, *user_inputs("late"))
 
     with open_at(postgres_url, tmp_path) as store, ThreadPoolExecutor(1) as pool:
@@ -285,13 +286,13 @@ def test_an_append_that_commits_after_later_ones_is_sealed_too(
         store.seal()
         stream = store.session(user_id="ada", session_id="a").stream
         late = pool.submit(store.log.append_exclusive, stream, build)
-        assert reached.wait(30)
+        assert reached.wait(PATIENCE_SEC)
         append_to_each(store, "b")
         store.seal()
         assert sealed_heads(store)[2:] == [("b", 2)]
 
         go_on.set()
-        late.result(30)
+        late.result(PATIENCE_SEC)
         store.seal()
 
         assert sealed_heads(store)[3:] == [("a", 2)]
@@ -342,12 +343,12 @@ def test_the_sealer_continues_after_an_error_and_reports_new_heads(
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(sealer.run)
         try:
-            assert sizes.get(timeout=30) == 1
+            assert sizes.get(timeout=PATIENCE_SEC) == 1
             append_to_each(store, "b")
-            assert sizes.get(timeout=30) == 2
+            assert sizes.get(timeout=PATIENCE_SEC) == 2
         finally:
             sealer.stop()
-        running.result(30)
+        running.result(PATIENCE_SEC)
 
 
 @pytest.mark.parametrize("every", [0, -1, 1e9])

@@ -23,6 +23,7 @@ from tests.clients.trial import (
     with_answer,
 )
 from tests.support.provider import Call, Failure, Provider, answer
+from tests.support.waiting import PATIENCE_SEC
 
 
 class ClientContract:
@@ -114,7 +115,7 @@ class ClientContract:
         wait_for_requests(trial.provider, 1)
 
         os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SEC)
 
         trial.check(interrupted=True)
 

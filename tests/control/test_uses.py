@@ -19,6 +19,7 @@ from refold.store.reads import MOST_SESSIONS, Reads
 from tests.support.operations import log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk
+from tests.support.waiting import PATIENCE_SEC
 
 S = StreamId("ada", "s")
 
@@ -95,7 +96,7 @@ def test_a_thread_writes_counts_after_a_delay(store: SessionStore) -> None:
 
     uses.note(S)
 
-    assert written.wait(30)
+    assert written.wait(PATIENCE_SEC)
     assert stored_counts(store) == [("ada", "s", 1)]
     uses.close()
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from typing import Final
 
+from tests.support.waiting import PATIENCE_SEC
+
 NEW_PROCESS: Final = """
 import os, sys, threading
 from refold.domain import events
@@ -55,7 +57,7 @@ def printed(program: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SEC,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

@@ -135,7 +135,7 @@ def test_operations_during_an_erasure_raise_erased(
         for each in going:
             assert each.wait(PATIENCE_SEC)
         erased = eraser.erase("ada", "she asked")
-        errors = [end.result(60) for end in ends]
+        errors = [end.result(PATIENCE_SEC) for end in ends]
 
     assert [type(error) for error in errors] == [refold.Erased] * 2, errors
     assert set(erased.left.values()) == {0}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.provider import Provider
+from tests.support.waiting import PATIENCE_SEC
 
 REFOLD = (
     sys.executable,
@@ -46,7 +47,7 @@ class Machine:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE_SEC,
             check=False,
             **options,
         )

@@ -18,7 +18,7 @@ from refold.adapters.proxy.recording import Limits
 from refold.domain.errors import InvalidConfiguration, StoreUnavailable
 from tests.support.proxying import Proxied, proxied
 from tests.support.raw_http import CHUNKED, Peer, Request, Server, read_message, reply
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SEC, until
 
 REQUEST = b'{"model": "a-model", "messages": []}'
 FORMS: list[tuple[str, Any]] = [
@@ -203,7 +203,7 @@ def test_a_client_that_closes_ends_the_request_at_the_provider() -> None:
         while b"the beginning" not in received:
             received += peer.socket.recv(65_536)
         peer.close()
-        assert is_closed.wait(60)
+        assert is_closed.wait(PATIENCE_SEC)
         (answer,) = proxy.recorder.answers(1)
 
     assert answer.ending == "cancelled"
@@ -222,9 +222,9 @@ def test_a_client_that_closes_before_the_answer_ends_the_request() -> None:
     with proxied(respond) as (proxy, _):
         peer = proxy.connect()
         peer.send(proxy.head(b"", b"content-length: 2") + b"{}")
-        assert is_asked.wait(60)
+        assert is_asked.wait(PATIENCE_SEC)
         peer.close()
-        assert is_closed.wait(60)
+        assert is_closed.wait(PATIENCE_SEC)
         (answer,) = proxy.recorder.answers(1)
 
     assert answer.ending == "cancelled"
@@ -244,9 +244,9 @@ def test_a_client_that_closes_its_sending_half_counts_as_gone() -> None:
     with proxied(respond) as (proxy, _):
         peer = proxy.connect()
         peer.send(proxy.head(b"", b"content-length: 2") + b"{}")
-        assert is_asked.wait(60)
+        assert is_asked.wait(PATIENCE_SEC)
         peer.socket.shutdown(socket.SHUT_WR)
-        assert is_closed.wait(60)
+        assert is_closed.wait(PATIENCE_SEC)
         (answer,) = proxy.recorder.answers(1)
         peer.wait_until_closed()
         peer.close()

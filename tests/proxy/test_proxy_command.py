@@ -15,6 +15,7 @@ import pytest
 from tests.proxy.conftest import Machine
 from tests.proxy.test_run import HTTP_AGENT
 from tests.support.provider import Provider, answer
+from tests.support.waiting import PATIENCE_SEC
 
 
 @contextmanager
@@ -60,7 +61,7 @@ def test_an_agent_with_the_printed_variables_is_recorded(
             check=True,
         )
         process.send_signal(number)
-        _, err = process.communicate(timeout=300)
+        _, err = process.communicate(timeout=PATIENCE_SEC)
 
     assert agent.stdout == "It works.\n"
     assert process.returncode == 0, err

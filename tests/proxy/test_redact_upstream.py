@@ -32,6 +32,7 @@ from tests.support import raw_http
 from tests.support.provider import Answer, Call, Failure, Provider, Seen
 from tests.support.provider_shapes import Protocol
 from tests.support.proxying import SECRET
+from tests.support.waiting import PATIENCE_SEC
 
 USER = "ada"
 EMAIL = "ada@example.org"
@@ -133,7 +134,7 @@ class Running:
             f"{self.server.address}/{upstream}{path}",
             json=body,
             headers={"accept-encoding": "gzip", "x-api-key": "sk-of-the-client"},
-            timeout=120,
+            timeout=PATIENCE_SEC,
         )
 
     def ask(
@@ -483,7 +484,9 @@ def test_a_proxy_that_was_killed_goes_on_with_the_same_placeholders(
         with proxy_process(machine, *options) as (variables, process):
             body = body_of("anthropic-messages", turns, stream=True)
             response = httpx2.post(
-                f"{variables['ANTHROPIC_BASE_URL']}/v1/messages", json=body, timeout=120
+                f"{variables['ANTHROPIC_BASE_URL']}/v1/messages",
+                json=body,
+                timeout=PATIENCE_SEC,
             )
             process.kill()
             process.wait()

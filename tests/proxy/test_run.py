@@ -12,7 +12,7 @@ import pytest
 
 from tests.proxy.conftest import Machine
 from tests.support.provider import Failure, Provider, answer, call
-from tests.support.waiting import read_to_end, read_until, until
+from tests.support.waiting import PATIENCE_SEC, read_to_end, read_until, until
 
 RUN = ("run", "--user", "ada")
 HTTP_AGENT = """
@@ -225,7 +225,7 @@ def test_a_signal_is_passed_on_and_everything_is_recorded(
     ) as process:
         until(lambda: provider.requests, "the request")
         process.send_signal(number)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=PATIENCE_SEC)
 
     assert out == f"stopped by {int(number)}\n"
     assert process.returncode == 3, err
@@ -242,7 +242,7 @@ def test_a_parent_that_ignores_the_end_of_its_children_hides_nothing(
         ["sh", "-c", 'trap "" CHLD; exec "$@"', "sh", *command],
         env=machine.environment,
         cwd=machine.folder,
-        timeout=300,
+        timeout=PATIENCE_SEC,
         check=False,
     )
 

@@ -11,7 +11,7 @@ from refold.adapters.proxy.app import Message, Proxy, Receive, Send
 from refold.adapters.proxy.recording import Limits
 from tests.support.proxying import SECRET, Proxied, proxied
 from tests.support.raw_http import CHUNKED, Peer, Request, read_message, reply
-from tests.support.waiting import until, until_async
+from tests.support.waiting import PATIENCE_SEC, until, until_async
 
 REQUEST = b'{"model": "a-model", "messages": []}'
 ANSWER = gzip.compress(b'{"type": "message"}' * 100)
@@ -109,7 +109,7 @@ def test_each_piece_of_an_answer_arrives_before_the_next_is_sent() -> None:
         peer.send(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n" % CHUNKED)
         for number in range(5):
             peer.send_chunk(b"data: %d\n\n" % number)
-            assert arrived.wait(60)
+            assert arrived.wait(PATIENCE_SEC)
             arrived.clear()
         peer.send_chunk(b"")
 

@@ -26,6 +26,7 @@ from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules import PACKS
 from refold.redaction.rules.rule import Example
+from tests.support.waiting import PATIENCE_SEC
 
 ENGINES: tuple[EngineName, ...] = ("vectorscan", "stdlib")
 RULES = tuple(rule for rules in PACKS.values() for rule in rules)
@@ -251,7 +252,7 @@ def run_program(program: str, *arguments: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SEC,
     )
     return ran.returncode, ran.stdout
 

@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from tests.support.postgres import Postgres
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SEC, until
 from tests.support.warm import ROOT
 
 SECRET: Final = "a secret of the tests, of 32 bytes or more"
@@ -208,7 +208,7 @@ def test_server_and_worker_start_answer_their_checks_and_end(
         assert _append(server_port) == 201
         for process in (server, worker):
             process.send_signal(signal.SIGTERM)
-        assert [server.wait(60), worker.wait(60)] == [0, 0]
+        assert [server.wait(PATIENCE_SEC), worker.wait(PATIENCE_SEC)] == [0, 0]
 
 
 def _append(port: int) -> int:

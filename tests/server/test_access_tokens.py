@@ -47,6 +47,7 @@ from tests.support.issuing import (
     token,
     verifier,
 )
+from tests.support.waiting import PATIENCE_SEC
 
 SECRET = "a secret of this machine, 32 bytes or more"
 KEPT_KEYS = "new keys could not be loaded, the previous ones stay in use"
@@ -572,7 +573,7 @@ def test_a_site_that_sends_too_slowly_is_disconnected(
     key_site.before = send_slowly
 
     assert refusal_reason(verifier(JWKS=key_site.url), token()) == "unknown_key"
-    assert cut.wait(60)
+    assert cut.wait(PATIENCE_SEC)
 
 
 def test_many_concurrent_tokens_cause_one_request(key_site: Site) -> None:
@@ -582,7 +583,7 @@ def test_many_concurrent_tokens_cause_one_request(key_site: Site) -> None:
 
     with ThreadPoolExecutor(16) as pool:
         asking = [pool.submit(checks.verify, each) for each in tokens]
-        assert key_site.reached.wait(60)
+        assert key_site.reached.wait(PATIENCE_SEC)
         key_site.go.set()
         assert {future.result().user_id for future in asking} == {"ada"}
 
@@ -607,7 +608,7 @@ def test_a_known_key_verifies_without_waiting_for_a_site_that_is_down(
         checks.averify(token(jti="t2")).send(None)
 
     assert ended.value.value.token_id == "t2"
-    assert key_site.reached.wait(60)
+    assert key_site.reached.wait(PATIENCE_SEC)
 
 
 def test_a_slow_site_gets_no_second_request(key_site: Site, clock: Clock) -> None:
@@ -616,14 +617,14 @@ def test_a_slow_site_gets_no_second_request(key_site: Site, clock: Clock) -> Non
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(checks.verify, token())
-        assert key_site.reached.wait(60)
+        assert key_site.reached.wait(PATIENCE_SEC)
         clock.now += 10
         first = checks.keys.renew(token(kid="other"), clock())
         assert first is not None
         assert not first.done()
         assert checks.keys.renew(token(kid="another"), clock()) is first
         key_site.go.set()
-        first.result(60)
+        first.result(PATIENCE_SEC)
         assert asking.result()
 
     assert key_site.asked == 1

@@ -76,7 +76,7 @@ def served(gate: Gate) -> Iterator[str]:
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
-    thread.join(10)
+    thread.join(PATIENCE_SEC)
 
 
 OpenPage = Callable[..., Page]
@@ -490,7 +490,7 @@ def test_two_hundred_hostile_texts_run_nothing(
     # Comparing strategies over this many events takes too long.
     rest = [path for path in complete_page_paths(session) if "/compare?" not in path]
     for path in (*rest, f"{of}/context?at=300", "/run/few/compare?a=keep_all&b=hybrid"):
-        page.goto(path, timeout=60_000)
+        page.goto(path, timeout=PATIENCE_SEC * 1000)
         page.evaluate(UNFOLD)
         assert page.evaluate("[window.__ran || 0, window.__refused]") == [0, []], path
 

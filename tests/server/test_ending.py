@@ -19,7 +19,7 @@ from refold.adapters.server.app import Gate
 from refold.store import SessionStore
 from tests.server.test_tail import SESSION, ServerProcess, input_body, served
 from tests.support.stores import prepare
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SEC, until
 
 TAIL = f"GET {SESSION}/tail"
 # More than the buffers of two sockets hold.
@@ -70,7 +70,7 @@ def test_open_requests_do_not_delay_the_end_of_a_server(
             assert connection.recv(8) == b"HTTP/1.1"
 
         server.process.terminate()
-        _, complaints = server.process.communicate(timeout=60)
+        _, complaints = server.process.communicate(timeout=PATIENCE_SEC)
 
     assert server.process.returncode == 0
     assert "Traceback" not in complaints
@@ -83,7 +83,7 @@ def test_many_new_tails_end_with_their_server(db: Path) -> None:
             connection.__enter__()
 
         server.process.terminate()
-        _, complaints = server.process.communicate(timeout=60)
+        _, complaints = server.process.communicate(timeout=PATIENCE_SEC)
 
         for connection in connections:
             connection.__exit__(None, None, None)
@@ -138,8 +138,8 @@ def test_a_request_that_waits_for_the_database_does_not_delay_the_end(
             )
 
         server.process.terminate()
-        _, complaints = server.process.communicate(timeout=60)
-        waiting.join(60)
+        _, complaints = server.process.communicate(timeout=PATIENCE_SEC)
+        waiting.join(PATIENCE_SEC)
 
     assert "waited for the database longer than 8 s" in complaints
     assert server.process.returncode == 1

@@ -13,6 +13,7 @@ from refold.adapters.server.app import COOKIE
 from refold.store import Session, SessionStore
 from tests.server.test_browser import UNFOLD, browser, complete_page_paths, served
 from tests.support.talking import session_with_turns
+from tests.support.waiting import PATIENCE_SEC
 
 __all__ = ["browser", "served"]  # fixtures
 
@@ -225,7 +226,7 @@ def test_every_form_answers_with_a_page_whatever_is_left_empty(
     session = store_with_every_form(store)
     words = {**WORDS, "token": verifier.mint("ada", FULL)}
     context = browser.new_context(base_url=served, java_script_enabled=False)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_SEC * 1000)
     context.add_cookies([{"name": COOKIE, "value": words["token"], "url": served}])
     page = context.new_page()
     tried: set[str] = set()

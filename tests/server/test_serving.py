@@ -25,7 +25,7 @@ from refold.adapters.server.app import Limits, application, rate_key
 from refold.errors import InvalidConfiguration
 from refold.store import SessionStore
 from tests.server.test_tail import SESSION, input_body, served
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SEC, until
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "build.test"])  # noqa: S104  # it is refused
@@ -108,7 +108,7 @@ def test_a_signal_ends_a_server_that_is_still_starting(
 
         process.send_signal(number)
 
-        assert process.communicate(timeout=60)[0] == "ended\n"
+        assert process.communicate(timeout=PATIENCE_SEC)[0] == "ended\n"
     assert process.returncode == 0
 
 
@@ -214,7 +214,7 @@ def running(
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
-    thread.join(30)
+    thread.join(PATIENCE_SEC)
 
 
 @pytest.mark.parametrize("header", FORGED)

@@ -29,6 +29,7 @@ from refold.adapters.server.routes import Feed
 from refold.domain import errors
 from refold.store import SessionStore
 from refold.store.session.history import SessionHistory
+from tests.support.waiting import PATIENCE_SEC
 
 SESSION = "/v1/sessions/s/events"
 
@@ -43,7 +44,7 @@ class ServerProcess(NamedTuple):
     def client(self) -> httpx2.Client:
         """Return a client of the token's user."""
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=60)
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SEC)
 
 
 @contextmanager

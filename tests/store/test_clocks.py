@@ -24,6 +24,7 @@ from tests.store.test_working import Clock
 from tests.support import warm
 from tests.support.stores import open_at, prepare
 from tests.support.talking import talk
+from tests.support.waiting import PATIENCE_SEC
 
 TEN_YEARS = 315_360_000
 SEAL = StreamId("", "", "seal")
@@ -178,7 +179,7 @@ def test_a_lease_cannot_be_taken_while_keys_are_destroyed(
 
     def destroy_slowly(*args: Any, **named: Any) -> int:
         destroying.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_SEC)
         number = destroy(*args, **named)
         order.append("destroyed")
         return number
@@ -201,12 +202,12 @@ def test_a_lease_cannot_be_taken_while_keys_are_destroyed(
             return done
 
         destroyed = pool.submit(first_worker)
-        assert destroying.wait(60)
+        assert destroying.wait(PATIENCE_SEC)
         taken = pool.submit(second_worker)
         wait([taken], timeout=0.5)
         assert not taken.done()
         go_on.set()
 
-        destroyed.result(60)
-        assert taken.result(60)
+        destroyed.result(PATIENCE_SEC)
+        assert taken.result(PATIENCE_SEC)
         assert order == ["destroyed", "taken"]

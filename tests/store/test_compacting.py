@@ -27,6 +27,7 @@ from refold.store.contexts import Viewer
 from refold.testing import memory_log
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import talk
+from tests.support.waiting import PATIENCE_SEC
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 
@@ -46,7 +47,7 @@ def slow_compaction(session: Session, slow: Slow) -> Iterator[Future[Envelope | 
     """A compaction of ``session`` whose model writes until the block ends."""
     with ThreadPoolExecutor(1) as pool:
         compacting = pool.submit(session.compact, WINDOW, summarizer=slow)
-        assert slow.begun.wait(60)
+        assert slow.begun.wait(PATIENCE_SEC)
         try:
             yield compacting
         finally:
@@ -187,7 +188,7 @@ def test_a_lease_is_renewed_while_the_model_writes(
 
     class PatientSummarizer(Counting):
         def summarise(self, source: Source, *, target_tokens: int) -> Written:
-            assert renewed.wait(60)
+            assert renewed.wait(PATIENCE_SEC)
             return super().summarise(source, target_tokens=target_tokens)
 
     monkeypatch.setattr(recorder, "renew_lease", counted_renewal)

@@ -21,6 +21,7 @@ from refold.domain.ports import Duplicate
 from refold.events import Format, Native
 from refold.projections.items import changed_texts, skeleton, whole, without_bytes
 from tests.support.stores import prepare
+from tests.support.waiting import PATIENCE_SEC
 
 SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 SIGNED = (
@@ -236,7 +237,7 @@ def test_two_writers_of_one_item_write_it_once(url: str) -> None:
 
         def write(session: refold.Session) -> None:
             for number in range(20):
-                at_once.wait(60)
+                at_once.wait(PATIENCE_SEC)
                 session.native.append(CHAT, [user_message("x", name=str(number))])
 
         threads = [
@@ -498,7 +499,7 @@ def test_a_follower_gets_events_at_once_and_ends_with_the_session(
             runner.run(session.append_async(refold.UserInput(text=str(number))))
         session.end()
         seen_async = runner.run(_result(task))
-    thread.join(30)
+    thread.join(PATIENCE_SEC)
 
     assert seen == seen_async == [*range(1, 8)]
 

@@ -43,6 +43,7 @@ from tests.support.jobs import (
 )
 from tests.support.rebuilding import WINDOW, append_turns, derived_events, rebuild
 from tests.support.stores import open_at, prepare
+from tests.support.waiting import PATIENCE_SEC
 
 NAMES = "abcde"
 UNAWARE = 'version = 1\npacks = ["secrets"]\n'
@@ -442,7 +443,9 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_forked_process_creates_its_own_pool() -> None:
-    subprocess.run([sys.executable, "-c", POOL_AFTER_A_FORK], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", POOL_AFTER_A_FORK], check=True, timeout=PATIENCE_SEC
+    )
 
 
 @pytest.mark.parametrize("how", [{"url": "memory://"}, {"redactor": "own"}])

@@ -19,6 +19,7 @@ from refold.store.work.background import Background
 from tests.support.stores import prepare
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import count_summaries
+from tests.support.waiting import PATIENCE_SEC
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 QUESTION = refold.UserInput(text="why " * 40)
@@ -50,7 +51,7 @@ def test_no_append_waits_for_background_compaction(
         session = store.session(user_id="ada", session_id="s-1")
         for _ in range(2):
             session.append([QUESTION, ANSWER])
-        assert slow.begun.wait(60)
+        assert slow.begun.wait(PATIENCE_SEC)
         for _ in range(3):
             session.append([QUESTION, ANSWER])
         assert count_summaries(session) == 0
@@ -136,7 +137,7 @@ def test_prepare_can_skip_waiting(store_url: str, tmp_path: Path, slow: Slow) ->
         raw = session.context(WINDOW).digest
 
         assert session.prepare(WINDOW, wait=False).digest == raw
-        assert slow.begun.wait(60)
+        assert slow.begun.wait(PATIENCE_SEC)
         assert session.prepare(WINDOW, wait=False).digest == raw
         slow.may_end.set()
         store.upkeep.background.wait_idle()
@@ -158,7 +159,7 @@ def test_closing_a_store_waits_for_its_background_work(
     with opened(store_url, tmp_path, "background", ClosingSummarizer(calls)) as store:
         for _ in range(2):
             store.session(user_id="ada", session_id="s-1").append([QUESTION, ANSWER])
-        assert begun.wait(60)
+        assert begun.wait(PATIENCE_SEC)
 
     with opened(store_url, tmp_path, "off", None) as store:
         assert count_summaries(store.session(user_id="ada", session_id="s-1")) == 1
@@ -170,11 +171,11 @@ def test_work_runs_one_at_a_time_and_again_if_requested_during_it() -> None:
     def work() -> None:
         count[0] += 1
         if count[0] == 1:
-            entered.wait(60)
-            assert go.wait(60)
+            entered.wait(PATIENCE_SEC)
+            assert go.wait(PATIENCE_SEC)
 
     background.ask("a", work)
-    entered.wait(60)
+    entered.wait(PATIENCE_SEC)
     for _ in range(5):
         assert background.ask("a", work)
     go.set()
@@ -189,11 +190,11 @@ def test_waiting_work_is_bounded_and_dropped_at_the_end() -> None:
     done: list[str] = []
 
     def first_task() -> None:
-        entered.wait(60)
-        assert go.wait(60)
+        entered.wait(PATIENCE_SEC)
+        assert go.wait(PATIENCE_SEC)
 
     background.ask("first", first_task)
-    entered.wait(60)
+    entered.wait(PATIENCE_SEC)
     assert background.ask("b", lambda: done.append("b"))
     assert background.ask("b", lambda: done.append("b again"))
     assert background.ask("c", lambda: done.append("c"))
@@ -233,7 +234,7 @@ def test_a_forked_process_has_its_own_background_thread() -> None:
 
     again = Event()
     assert background.ask("a", again.set)
-    assert again.wait(60)
+    assert again.wait(PATIENCE_SEC)
     background.close()
 
 

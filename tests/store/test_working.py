@@ -21,6 +21,7 @@ from refold.store.session.strategies import SessionStrategies
 from refold.store.work.workers import Unit, Worker
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import count_summaries, talk
+from tests.support.waiting import PATIENCE_SEC
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 EVERY = 30.0
@@ -222,7 +223,7 @@ def test_a_session_that_another_worker_compacts_is_skipped(
     slow = Slow(calls)
     other = Thread(target=session.compact, args=(WINDOW,), kwargs={"summarizer": slow})
     other.start()
-    assert slow.begun.wait(60)
+    assert slow.begun.wait(PATIENCE_SEC)
     worker = Worker(
         store, WINDOW, summarizer=Counting(calls), duties={"compact": EVERY}
     )

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from refold.adapters.server.access_tokens import Verifier, verifier_of
+from tests.support.waiting import PATIENCE_SEC
 
 NOW = 1_800_000_000.0
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
@@ -128,7 +129,7 @@ class Site:
     def answer(self, asking: BaseHTTPRequestHandler) -> None:
         self.asked += 1
         self.reached.set()
-        assert self.go.wait(60)
+        assert self.go.wait(PATIENCE_SEC)
         self.before(asking)
         asking.send_response(self.status)
         for name, value in self.headers.items():

@@ -69,6 +69,7 @@ from tests.support.messages_shapes import (
     thinking,
     tool_use,
 )
+from tests.support.waiting import PATIENCE_SEC
 
 if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
@@ -313,7 +314,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _leave(self, *, wait: bool) -> None:
         if wait:
-            self.server.api.stopping.wait(60)
+            self.server.api.stopping.wait(PATIENCE_SEC)
         self.close_connection = True
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)

@@ -15,6 +15,7 @@ from refold.adapters import config
 from refold.adapters.sql.tree import Tree
 from refold.domain.seals import SealsVerified
 from refold.store import SessionStore
+from tests.support.waiting import PATIENCE_SEC
 
 
 def append_to_each(store: SessionStore, *names: str, text: str = "x") -> None:
@@ -67,7 +68,7 @@ def paused_sealer(
     def pausing(*arguments: Any) -> Any:
         done = None if sqlite else method(*arguments)
         reached.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE_SEC)
         return method(*arguments) if sqlite else done
 
     monkeypatch.setattr(Tree, name, pausing)

@@ -8,6 +8,7 @@ from threading import Event
 
 from refold.domain.events import SummarizerRef
 from refold.projections.context.compaction import Source, Written
+from tests.support.waiting import PATIENCE_SEC
 
 
 class Counting:
@@ -41,5 +42,5 @@ class Slow(Counting):
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         written = super().summarise(source, target_tokens=target_tokens)
         self.begun.set()
-        assert self.may_end.wait(20)
+        assert self.may_end.wait(PATIENCE_SEC)
         return written

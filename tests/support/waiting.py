@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_SEC: Final = 60
+PATIENCE_SEC: Final = 300
 """How long a test waits: far longer than a loaded machine takes, and shorter than the
 timeout of a test, which cannot say what was missing."""
 
