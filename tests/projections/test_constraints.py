@@ -7,6 +7,7 @@ any of them was looked at: recall 0.905, precision 0.958.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,80 @@ def test_the_time_grows_with_the_length_only(unit: str) -> None:
     seconds(100)  # loads the patterns
 
     assert seconds(80_000) < 64 * max(seconds(10_000), 0.01)
+
+
+class _EverySign(constraints._Signs):
+    """The words of a sentence, as if it could match every pattern."""
+
+    def __init__(self, _: str) -> None:
+        self.words = None
+
+
+def kind_by_all_patterns(sentence: str) -> str | None:
+    """Return what a sentence states, without a pattern that is skipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constraints, "_Signs", _EverySign)
+        # A first word with other letters than ASCII lets no pattern be skipped.
+        patch.setattr(constraints, "_first_word", lambda _: "é")
+        return constraints._kind_of(sentence)
+
+
+LABELLED = [
+    text for names in SETS.values() for name in names for text in sentences(name)
+]
+WORDS = sorted({word for text in LABELLED for word in text.split()})
+
+
+@pytest.mark.parametrize("change", [str, str.upper, str.title])
+def test_no_labelled_sentence_needs_a_pattern_that_is_skipped(
+    change: Callable[[str], str],
+) -> None:
+    for text in map(change, LABELLED):
+        assert constraints._kind_of(text) == kind_by_all_patterns(text), text
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(sorted(constraints._SIGN_WORDS)),
+            st.sampled_from(WORDS),
+            st.sampled_from(LABELLED),
+        ),
+        min_size=1,
+        max_size=9,
+    ),
+    st.sampled_from([" ", ", ", "_", "-", "'", " — ", '"', "ok "]),
+    st.sampled_from(["", "?", " please", "ok", "\u017f", "\u0131", "\u212a"]),
+)
+def test_no_sentence_of_signs_needs_a_pattern_that_is_skipped(
+    parts: list[str], separator: str, ending: str
+) -> None:
+    sentence = separator.join(parts) + ending
+
+    assert constraints._kind_of(sentence) == kind_by_all_patterns(sentence)
+
+
+@pytest.mark.parametrize("letter", ["\u017f", "\u0131", "\u0130", "\u212a"])
+def test_letters_that_patterns_equate_with_others_are_found(letter: str) -> None:
+    """They are the long s, an i without a dot, one with a dot, and the kelvin sign."""
+    plain = {"\u017f": "s", "\u212a": "k"}.get(letter, "i")
+    text = "Stick to the list, and ask me before the imperative skips it"
+
+    assert constraints._kind_of(text.replace(plain, letter)) == "approval"
+
+
+def test_a_sentence_without_a_sign_tries_no_clause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unexpected(*_: object) -> None:
+        raise AssertionError("patterns are tried")
+
+    for name in ("_kind_of_clause", "_is_standing", "_is_about_others", "_clauses"):
+        monkeypatch.setattr(constraints, name, unexpected)
+
+    assert (
+        constraints._kind_of("The page shows a table with orders of customers") is None
+    )
 
 
 @pytest.mark.parametrize("ending", ["", " 不要推送。", " \ud800"])

@@ -11,8 +11,9 @@ people, questions, code, and quotations are none, although they use the same wor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from itertools import chain
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.canonical import load_packaged_toml
@@ -84,6 +85,8 @@ _BULLET: Final = re.compile(
 # A full stop ends a sentence before white space, except after an abbreviation.  Of
 # several, only the first is tried, and the first after an abbreviation.
 _SENTENCE_END: Final = re.compile(
+    # The characters of an end come first: most places have none.
+    r"(?=[.!?])"
     r"(?:(?<![.!?])|(?<=\be\.g[.!?])|(?<=\bi\.e[.!?])|(?<=\betc[.!?])|(?<=\bvs[.!?]))"
     r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?]++[\"')\]*]*+(?=\s|$)"
     r"|[。！？；]+|;(?=\s)"
@@ -97,17 +100,40 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
     for line in text.splitlines(keepends=True):
         line_start = position
         position += len(line)
-        if _FENCE.match(line):
+        if ("```" in line or "~~~" in line) and _FENCE.match(line):
             is_code = not is_code
             continue
-        if is_code or _QUOTED_LINE.match(line):
+        if is_code or line.isspace() or _is_quoted(line):
             continue
-        bullet = _BULLET.match(line)
-        start = bullet.end() if bullet else 0
+        start = 0
+        first = line[0]
+        if first in _BULLET_SIGNS or first.isspace() or first.isdecimal():
+            bullet = _BULLET.match(line)
+            if bullet is not None:
+                start = bullet.end()
         for ending in _SENTENCE_END.finditer(line):
             yield from _place(line, line_start, start, ending.end())
             start = ending.end()
         yield from _place(line, line_start, start, len(line))
+
+
+# The first characters of a quoted line, and of a bullet, other than white space and
+# digits.
+_QUOTE_SIGNS: Final = frozenset(">/*#|<{}$@+-")
+_BULLET_SIGNS: Final = frozenset("-*•#")
+
+
+def _is_quoted(line: str) -> bool:
+    """Whether a line, which is not empty, quotes something."""
+    first = line[0]
+    may_be_quoted = (
+        first in _QUOTE_SIGNS
+        or ":" in line
+        or "：" in line
+        or first.isspace()
+        or first.isdecimal()
+    )
+    return may_be_quoted and _QUOTED_LINE.match(line) is not None
 
 
 def _place(
@@ -126,7 +152,7 @@ _CHINESE_CHARACTER: Final = re.compile(r"[\u4e00-\u9fff]")
 
 def _kind_of(sentence: str) -> Kind | None:
     """Return the kind of constraint that a sentence states; None if it states none."""
-    if _CHINESE_CHARACTER.search(sentence):
+    if not sentence.isascii() and _CHINESE_CHARACTER.search(sentence):
         return _kind_of_chinese(sentence)
     return _kind_of_english(sentence)
 
@@ -222,26 +248,253 @@ _RULE: Final = _pattern("rule")
 _STATEMENT: Final = _pattern("statement", ends=True)
 
 
+class _Signs:
+    """The words of a sentence by which most patterns are skipped.
+
+    A pattern can only match a sentence that has certain words.  Looking for words takes
+    a small part of the time of the patterns.  If ``words`` is None, the sentence has
+    letters that patterns equate with others, and every pattern is tried.
+    """
+
+    __slots__ = ("words",)
+
+    def __init__(self, sentence: str) -> None:
+        self.words: frozenset[str] | None = None
+        if sentence.isascii():
+            words = sentence.lower().translate(_SPACES).split()
+            self.words = _SIGN_WORDS.intersection(words)
+        elif _EQUATED.isdisjoint(sentence):
+            self.words = _SIGN_WORDS.intersection(_WORD.findall(sentence.lower()))
+
+    def may_have(self, words: frozenset[str]) -> bool:
+        """Whether the sentence may have one of these words."""
+        return self.words is None or not words.isdisjoint(self.words)
+
+    def may_have_each(self, sets: Iterable[frozenset[str]]) -> bool:
+        """Whether the sentence may have a word of each of these sets."""
+        if self.words is None:
+            return True
+        for words in sets:  # noqa: SIM110  # a generator takes twice the time
+            if words.isdisjoint(self.words):
+                return False
+        return True
+
+    @property
+    def may_approve(self) -> bool:
+        """Whether the sentence may name the user's approval."""
+        if not self.may_have(_APPROVAL_WORDS):
+            return False
+        return any(map(self.may_have_each, _APPROVALS))
+
+    def may_be_standing(self, sentence: str) -> bool:
+        """Whether the sentence may begin with an adverbial such as "every time"."""
+        has_end = "," in sentence or ":" in sentence
+        if not has_end and not self.may_have(_FROM_NOW_ON):
+            return False
+        return self.may_have(_STANDING_WORDS) or self.may_have_each(_ONCE_YOU)
+
+    def may_restrict(self, sentence: str) -> bool:
+        """Whether the sentence may have a sign of a restriction."""
+        return self.may_have(_RESTRICTION_WORDS) or "compatib" in sentence.lower()
+
+
+# These letters match ASCII letters in patterns that ignore case.
+_EQUATED: Final = frozenset("ıſİK")
+_WORD: Final = re.compile(r"[^\W_]+")
+_SPACES: Final = {
+    code: " " for code in range(128) if not (chr(code).isalnum() and code < 128)
+}
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+# Each pattern needs a word of its set, or of each set of a tuple.
+_APPROVALS: Final = (
+    (
+        _set("my our me i us we"),
+        _set(
+            "approval approve confirmation confirm confirmed ok okay goahead ahead"
+            " permission consent signoff sign yes nod blessing green review reviewed"
+            " say agree agreed"
+        ),
+    ),
+    (_set("me us my"), _set("before first prior instead")),
+    (_set("check"), _set("first before")),
+    (
+        _set("ask check consult clear run show"),
+        _set("me us first"),
+        _set("before prior instead if should when"),
+    ),
+    (_set("ask"), _set("first before me stop")),
+    (_set("wait hold"),),
+    (_set("let"), _set("me")),
+    (_set("i"), _set("before")),
+    (_set("not don"), _set("go continue proceed start")),
+)
+_APPROVAL_WORDS: Final = frozenset().union(*(sets[-1] for sets in _APPROVALS))
+_FROM_NOW_ON: Final = _set("now here forward future")
+_ONCE_YOU: Final = (
+    _set("you"),
+    _set("when whenever before after once if should long"),
+)
+_STANDING_WORDS: Final = _set(
+    "time whenever before each every any all future now here forward today rest"
+    " throughout unless until while without apart except stop ask tell not don never"
+)
+_PERMISSION_WORDS: Final = _set("now again all forget ignore drop cancel ask")
+_PROHIBITION_WORDS: Final = _set(
+    "not don dont mustn never neither avoid refrain steer stay keep forbid prohibit"
+    " won let stop quit circumstances hands nothing forbidden limits taboo no"
+)
+_RULE_WORDS: Final = _set(
+    "only always nothing limit restrict confine keep cap keeping leave leaving require"
+    " stick stay tabs spaces indent prefer treat first"
+)
+_UNWANTED_WORDS: Final = _set("not don never didn")
+_RESTRICTION_WORDS: Final = _set(
+    "never always only solely exclusively nothing nowhere no not t most least more"
+    " fewer less maximum max up stay below under within per sentence sentences line"
+    " lines paragraph paragraphs words decimals spaces characters without instead"
+    " rather over every each whenever times everywhere throughout now forward here"
+    " future rest today until unless all alone untouched unchanged intact as limits"
+    " quotes away reversible small short private secret confidential offline signed"
+    " same existing conventional english german french spanish italian chinese"
+    " japanese json yaml csv markdown plain bullet snake camelcase utc metric imperial"
+    " iso yyyy british american pascalcase feature separate strictly long anonymous"
+    " anonymously anonymized confidentially quiet blank place time longer so making"
+    " must nobody imperative yourself"
+)
+_OBLIGATION_WORDS: Final = _set(
+    "must should shall have has need needs are may can cannot mustn shouldn allowed"
+    " confined require requires scope"
+)
+_QUANTIFIERS: Final = _set("everything nothing nobody no all each every any both")
+_STRONG_WORDS: Final = _set("must has have need")
+_SIGN_WORDS: Final = frozenset().union(
+    _FROM_NOW_ON,
+    _STANDING_WORDS,
+    _PERMISSION_WORDS,
+    _PROHIBITION_WORDS,
+    _RULE_WORDS,
+    _UNWANTED_WORDS,
+    _RESTRICTION_WORDS,
+    _OBLIGATION_WORDS,
+    _QUANTIFIERS,
+    _STRONG_WORDS,
+    *chain.from_iterable(_APPROVALS),
+    *_ONCE_YOU,
+)
+# The first words of clauses that these patterns match.
+_FIRST_OF_WISH: Final = _set("i we it")
+_FIRST_OF_PERMISSION: Final = _set("you feel forget ignore drop cancel it")
+_FIRST_OF_IMPERATIVE: Final = _set(_WORDS["verbs"]) | _set("always only then either")
+_FIRST_OF_OPENING: Final = _set(
+    "please pls also and but so then or ok okay now just again well yes hey oh instead"
+    " finally otherwise too still first simply kindly moreover plus note important"
+    " reminder rule rules constraint constraints hard remember keep be one my this here"
+    " make can could would will you"
+)
+
+
+def _first_word(clause: str) -> str:
+    """Return the word with which a clause begins, in small letters; empty if none."""
+    word = _WORD.match(clause)
+    return word[0].lower() if word else ""
+
+
 def _kind_of_english(sentence: str) -> Kind | None:
     sentence = sentence.replace("’", "'").strip()
-    sentence = _POLITE_END.sub("", sentence).strip("*_ ")
-    is_request = _POLITE_QUESTION.match(_without(_AND, sentence)) is not None
-    if sentence.endswith("?") and not is_request:
+    sentence = _without_polite_end(sentence).strip("*_ ")
+    if sentence.endswith("?") and not _is_polite_request(sentence):
         return None
-    plain = _QUOTATION.sub("QUOTED", sentence).rstrip(".!?) ")
-    if _REPORT.search(plain):
+    signs = _Signs(sentence)
+    plain = sentence
+    if not _QUOTES.isdisjoint(sentence):
+        plain = _QUOTATION.sub("QUOTED", sentence)
+    plain = plain.rstrip(".!?) ")
+    kind = _kind_of_signs(plain, sentence, signs)
+    if kind is None or _REPORT.search(plain):
         return None
-    if _APPROVAL.search(_without(_OPENING, plain)) and not _is_about_others(plain):
-        return "approval"
-    if _is_standing(plain):
+    return kind
+
+
+def _kind_of_signs(plain: str, sentence: str, signs: _Signs) -> Kind | None:
+    """Return the kind of constraint, unless the sentence only reports it.
+
+    plain:    the sentence without quotations.
+    sentence: the sentence, to which ``signs`` belong.
+    """
+    if signs.may_approve:
+        approval = _APPROVAL.search(_without_opening(plain))
+        if approval is not None and not _is_about_others(plain):
+            return "approval"
+    if signs.may_be_standing(plain) and _is_standing(plain):
         return "rule"
+    checks = _Checks.of(sentence, signs)
+    if not any(checks):
+        return None
     for clause in _clauses(plain):
-        if _QUESTION.match(clause) and not is_request:
-            continue
-        kind = _kind_of_clause(clause)
-        if kind is not None:
+        kind = _kind_of_clause(clause, checks)
+        if kind is not None and (
+            not _QUESTION.match(clause) or _is_polite_request(sentence)
+        ):
             return kind
     return None
+
+
+_QUOTES: Final = frozenset('"“«`')
+_POLITE_WORDS: Final = ("ok", "okay", "please", "alright", "thanks", "right")
+
+
+def _without_polite_end(sentence: str) -> str:
+    """Return a sentence without "thanks", "please" and the like at its end."""
+    ending = sentence.rstrip("?.!").rstrip()
+    is_ascii = ending[-_LONGEST_POLITE_WORD:].isascii()
+    if is_ascii and not ending.lower().endswith(_POLITE_WORDS):
+        return sentence
+    return _POLITE_END.sub("", sentence)
+
+
+_LONGEST_POLITE_WORD: Final = max(map(len, _POLITE_WORDS))
+
+
+def _is_polite_request(sentence: str) -> bool:
+    """Whether a question asks the agent to do something."""
+    return _POLITE_QUESTION.match(_without(_AND, sentence)) is not None
+
+
+class _Checks(NamedTuple):
+    """The patterns that a clause of a sentence may match, by the sentence's words.
+
+    with_restriction: wishes and imperatives, which need a sign of a restriction.
+    """
+
+    permission: bool
+    prohibition: bool
+    rule: bool
+    unwanted: bool
+    with_restriction: bool
+    obligation: bool
+
+    @classmethod
+    def of(cls, sentence: str, signs: _Signs) -> _Checks:
+        """Return the patterns that clauses of this sentence may match."""
+        may_restrict = signs.may_restrict(sentence)
+        may_oblige = signs.may_have(_OBLIGATION_WORDS) and (
+            may_restrict
+            or signs.may_have(_QUANTIFIERS)
+            or ("you" in sentence.lower() and signs.may_have(_STRONG_WORDS))
+        )
+        return cls(
+            permission=signs.may_have(_PERMISSION_WORDS),
+            prohibition=signs.may_have(_PROHIBITION_WORDS),
+            rule=signs.may_have(_RULE_WORDS),
+            unwanted=signs.may_have(_UNWANTED_WORDS),
+            with_restriction=may_restrict,
+            obligation=may_oblige,
+        )
 
 
 _AND: Final = re.compile(r"(?:(?:and|but|so|ok|also|please)[\s,]+)+", re.IGNORECASE)
@@ -262,11 +515,11 @@ def _is_about_others(sentence: str) -> bool:
 
 def _is_standing(sentence: str) -> bool:
     """Whether an instruction follows an adverbial such as "every time"."""
-    without_opening = _without(_OPENING, sentence)
+    without_opening = _without_opening(sentence)
     adverbial = _ADVERBIAL.match(without_opening)
     if adverbial is None or not _STANDING.match(without_opening):
         return False
-    main = _without(_OPENING, without_opening[adverbial.end() :])
+    main = _without_opening(without_opening[adverbial.end() :])
     return any(
         mood.match(main) for mood in (_IMPERATIVE, _WISH, _OBLIGATION, _NEGATIVE)
     )
@@ -285,10 +538,10 @@ def _clauses(sentence: str) -> Iterator[str]:
     "…, so do not use it".
     """
     yield sentence
-    main = _ADVERBIAL.match(_without(_OPENING, sentence))
+    without_opening = _without_opening(sentence)
+    main = _ADVERBIAL.match(without_opening)
     if main:
-        sentence = _without(_OPENING, sentence)
-        sentence = sentence[main.end() :]
+        sentence = without_opening[main.end() :]
         yield sentence
     breaks = _CONCLUSION if _STATEMENT.match(sentence) else _CLAUSE_BREAK
     for ending in breaks.finditer(sentence):
@@ -300,36 +553,53 @@ def _without(opening: re.Pattern[str], clause: str) -> str:
     return clause[start.end() :] if start else clause
 
 
-def _kind_of_clause(clause: str) -> Kind | None:
-    without_opening = _without(_OPENING, clause)
-    for candidate in dict.fromkeys((clause, without_opening)):
-        kind = _kind_of_instruction(candidate)
-        if kind is not None:
-            return kind
-    return None
+def _without_opening(clause: str) -> str:
+    """Return a clause without the words before its instruction."""
+    first = _first_word(clause)
+    if first.isascii() and first not in _FIRST_OF_OPENING:
+        return clause
+    return _without(_OPENING, clause)
 
 
-def _kind_of_instruction(clause: str) -> Kind | None:
-    if _PERMISSION.match(clause):
+def _kind_of_clause(clause: str, checks: _Checks) -> Kind | None:
+    kind = _kind_of_instruction(clause, checks)
+    if kind is None:
+        without_opening = _without_opening(clause)
+        if without_opening != clause:
+            kind = _kind_of_instruction(without_opening, checks)
+    return kind
+
+
+def _kind_of_instruction(clause: str, checks: _Checks) -> Kind | None:
+    first = _first_word(clause)
+    is_ascii = first.isascii()
+    begins_permission = not is_ascii or first in _FIRST_OF_PERMISSION
+    if checks.permission and begins_permission and _PERMISSION.match(clause):
         return "permission"
-    prohibition = _PROHIBITION.match(clause)
-    if prohibition:
+    if checks.prohibition and _PROHIBITION.match(clause):
         reports = clause[:2].lower() == "no" and _REPORTS_NONE.search(clause)
         return None if reports else "prohibition"
-    if _RULE.match(clause):
+    if checks.rule and _RULE.match(clause):
         return "rule"
-    if _UNWANTED.match(clause):
+    begins_wish = not is_ascii or first in _FIRST_OF_WISH
+    if checks.unwanted and begins_wish and _UNWANTED.match(clause):
         return "prohibition"
-    if _WISH.match(clause):
+    if checks.with_restriction and begins_wish and _WISH.match(clause):
         return "rule" if _RESTRICTION.search(clause, 3) else None
-    obligation = _OBLIGATION.match(clause)
+    obligation = _OBLIGATION.match(clause) if checks.obligation else None
     if obligation:
         return _kind_of_obligation(clause, obligation)
-    if _IMPERATIVE.match(clause):
+    may_command = (
+        not is_ascii or first in _FIRST_OF_IMPERATIVE or _LY.match(clause) is not None
+    )
+    if checks.with_restriction and may_command and _IMPERATIVE.match(clause):
         # A restriction inside of "the tests that never run" restricts the tests.
         own = _SUBORDINATE.split(clause, maxsplit=1)[0]
         return "rule" if _RESTRICTION.search(own) else None
     return None
+
+
+_LY: Final = re.compile(r"\w+ly ", re.IGNORECASE)
 
 
 _SUBORDINATE: Final = re.compile(

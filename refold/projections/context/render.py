@@ -614,7 +614,7 @@ def _rows(
     edited = outline.edited
     rows: list[Envelope] = []
     for event in events:
-        if units.holds(spans, event.seq):
+        if units.is_among(spans, event.seq):
             unedited = strategy.sees(event)
             visible = unedited and edited.shown(unedited)
             if visible is not None:
@@ -637,7 +637,7 @@ def _protected_rows(
     if not spans:
         return rows
     for event in events:
-        if units.holds(spans, event.seq):
+        if units.is_among(spans, event.seq):
             seen = strategy.sees(event)
             if seen is not None:
                 rows.append(seen)
