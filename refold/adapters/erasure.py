@@ -37,13 +37,13 @@ from refold.domain.erasure import (
     FREEZE,
     Accesses,
     ErasureJob,
+    ErasureScope,
     LegalHold,
     NewCertificate,
     Readmission,
     Signed,
     StoredExport,
     Stranded,
-    Whose,
 )
 from refold.domain.errors import Erased, KeyUnavailable, NotErased, OnHold, RefoldError
 from refold.domain.events import JsonObject
@@ -77,11 +77,11 @@ class StoredErasureSteps:
         return self._database.shown_name
 
     def new_job(
-        self, whose: Whose, *, due_at: int | None, facts: JsonObject
+        self, scope: ErasureScope, *, due_at: int | None, facts: JsonObject
     ) -> ErasureJob:
-        user_ref = self._keys.user_ref(whose.user_id)
-        facts = {**facts, "audit": to_forget(self._keys, whose)}
-        return ErasureJob(str(uuid4()), user_ref, whose, "begun", due_at, facts)
+        user_ref = self._keys.user_ref(scope.user_id)
+        facts = {**facts, "audit": to_forget(self._keys, scope)}
+        return ErasureJob(str(uuid4()), user_ref, scope, "begun", due_at, facts)
 
     def begin(self, job: ErasureJob) -> ErasureJob:
         """Store the record of the job, and its subjects."""
@@ -107,7 +107,7 @@ class StoredErasureSteps:
         if holds:
             raise OnHold(holds[0].name, holds[0].reason)
         for other in self._jobs_in(connection, job.user_ref):
-            if other.whose == job.whose:
+            if other.scope == job.scope:
                 return other
         connection.execute(sa.insert(self._t.erasures).values(_row_of(job)))
         return job
@@ -120,16 +120,16 @@ class StoredErasureSteps:
         epoch = 1
         if entry is not None:
             epoch = entry.epoch
-        refs = self._session_refs(job.whose)
+        refs = self._session_refs(job.scope)
         if refs is None:
             refs = [job.user_ref]
         return [Subject(ref, job.user_ref, status, epoch) for ref in refs]
 
-    def _session_refs(self, whose: Whose) -> list[str] | None:
+    def _session_refs(self, scope: ErasureScope) -> list[str] | None:
         """Return the keyed hashes of the sessions; None means the whole user."""
-        if whose.sessions is None:
+        if scope.sessions is None:
             return None
-        return [self._keys.session_ref(whose.user_id, name) for name in whose.sessions]
+        return [self._keys.session_ref(scope.user_id, name) for name in scope.sessions]
 
     def jobs(self, user_id: str | None = None) -> list[ErasureJob]:
         ref = None
@@ -174,9 +174,9 @@ class StoredErasureSteps:
             marked.setdefault(str(user), set()).add(str(session))
         stranded = []
         for user, names in marked.items():
-            whose = self._not_covered(user, names, jobs)
-            if whose is not None:
-                stranded.append(Stranded(whose, self._has_keys(whose)))
+            scope = self._not_covered(user, names, jobs)
+            if scope is not None:
+                stranded.append(Stranded(scope, self._has_keys(scope)))
         return stranded
 
     def _has_lost_record(self, jobs: Sequence[ErasureJob]) -> bool:
@@ -191,29 +191,29 @@ class StoredErasureSteps:
 
     def _not_covered(
         self, user_id: str, names: set[str], jobs: Sequence[ErasureJob]
-    ) -> Whose | None:
+    ) -> ErasureScope | None:
         """Return the marked data of a user that none of these jobs erases.
 
         names: the marked sessions of the user.
         """
         for job in jobs:
-            if job.whose.user_id != user_id:
+            if job.scope.user_id != user_id:
                 continue
-            if job.whose.sessions is None:
+            if job.scope.sessions is None:
                 return None
-            names = names - set(job.whose.sessions)
+            names = names - set(job.scope.sessions)
         subject = self._subjects.of(self._keys.user_ref(user_id))
         if subject is not None and subject.status == "erasing":
-            return Whose(user_id)
+            return ErasureScope(user_id)
         if not names:
             return None
-        return Whose(user_id, tuple(sorted(names)))
+        return ErasureScope(user_id, tuple(sorted(names)))
 
-    def _has_keys(self, whose: Whose) -> bool:
+    def _has_keys(self, scope: ErasureScope) -> bool:
         """Whether keys of this data still exist, in use or set aside."""
         store = self._keys.store
-        user_ref = self._keys.user_ref(whose.user_id)
-        refs = self._session_refs(whose)
+        user_ref = self._keys.user_ref(scope.user_id)
+        refs = self._session_refs(scope)
         if store.aside(user_ref, refs):
             return True
         if refs is None:
@@ -243,44 +243,44 @@ class StoredErasureSteps:
 
         return self._database.change(NOBODY, attempt)
 
-    def widen(self, job: ErasureJob, whose: Whose) -> ErasureJob | None:
+    def widen(self, job: ErasureJob, scope: ErasureScope) -> ErasureJob | None:
         """Add sessions to the job, and their subjects to the database."""
-        facts = {**job.facts, "audit": to_forget(self._keys, whose)}
-        wider = replace(job, whose=whose, facts=facts)
+        facts = {**job.facts, "audit": to_forget(self._keys, scope)}
+        wider = replace(job, scope=scope, facts=facts)
         for subject in self.subjects(wider, "erasing"):
             self._subjects.set(subject)
         return self.advance(wider, job.stage)
 
     def mark(self, job: ErasureJob) -> None:
         """Mark all heads durably, which must precede the destruction of keys."""
-        whose = job.whose
+        scope = job.scope
         self._database.change(
-            whose.user_id, lambda connection: self.mark_in(connection, whose)
+            scope.user_id, lambda connection: self.mark_in(connection, scope)
         )
         self._recorder.flush()
-        self._keys.forget(whose.user_id)
+        self._keys.forget(scope.user_id)
 
-    def mark_in(self, connection: sa.Connection, whose: Whose) -> None:
+    def mark_in(self, connection: sa.Connection, scope: ErasureScope) -> None:
         """Mark heads as erased in this transaction, and store their status before."""
         heads = self._t.heads
-        of_scope = _conditions(heads, whose)
+        of_scope = _conditions(heads, scope)
         update = sa.update(heads).where(*of_scope, heads.c.status != "erased")
         update = update.values(before=heads.c.status, status="erased")
         _change_heads(connection, heads, of_scope, [update], key_share=True)
 
     def hold_keys(self, job: ErasureJob, *, now: int) -> int:
         """Set the keys aside."""
-        refs = self._session_refs(job.whose)
+        refs = self._session_refs(job.scope)
         with self._changing_keys() as check:
             number = self._keys.store.hold(job.user_ref, refs, now, allowed=check)
-        self._keys_changed(job.whose.user_id)
+        self._keys_changed(job.scope.user_id)
         return number
 
     def destroy_keys(self, job: ErasureJob, *, now: int) -> int:
-        refs = self._session_refs(job.whose)
+        refs = self._session_refs(job.scope)
         with self._changing_keys() as check:
             number = self._keys.store.destroy(job.user_ref, refs, now, allowed=check)
-        self._keys_changed(job.whose.user_id)
+        self._keys_changed(job.scope.user_id)
         return number
 
     @contextmanager
@@ -348,14 +348,14 @@ class StoredErasureSteps:
                 self.remember(FLOOR, str(floor).encode())
 
     def restore(self, job: ErasureJob) -> None:
-        refs = self._session_refs(job.whose)
+        refs = self._session_refs(job.scope)
         with self._changing_keys() as check:
             self._keys.store.release(job.user_ref, refs, allowed=check)
-        self._keys_changed(job.whose.user_id)
+        self._keys_changed(job.scope.user_id)
         heads = self._t.heads
         table = self._t.subjects
         marked = sa.update(heads).where(
-            *_conditions(heads, job.whose), heads.c.before.is_not(None)
+            *_conditions(heads, job.scope), heads.c.before.is_not(None)
         )
         subjects = self.subjects(job, "erasing")
 
@@ -369,24 +369,24 @@ class StoredErasureSteps:
                         sa.delete(table).where(table.c.ref == subject.ref)
                     )
 
-        self._database.change(job.whose.user_id, attempt)
+        self._database.change(job.scope.user_id, attempt)
 
-    def remains(self, whose: Whose) -> erasure.Remains:
+    def remains(self, scope: ErasureScope) -> erasure.Remains:
         """Count the rows to delete, including those of streams that lost their head."""
-        self._add_lost_heads(whose)
-        counts = self.left(whose)
-        leaves = map(leaf_hash, self._hashes(whose))
+        self._add_lost_heads(scope)
+        counts = self.left(scope)
+        leaves = map(leaf_hash, self._hashes(scope))
         return erasure.Remains(counts, counts["events"], root_of(leaves))
 
-    def _add_lost_heads(self, whose: Whose) -> None:
+    def _add_lost_heads(self, scope: ErasureScope) -> None:
         """Give a marked head to streams that have none, so that they can be deleted."""
         events = self._t.events
         heads = self._t.heads
-        of_events = sa.select(*stream_of(events)).where(*_conditions(events, whose))
-        of_heads = sa.select(*stream_of(heads)).where(*_conditions(heads, whose))
+        of_events = sa.select(*stream_of(events)).where(*_conditions(events, scope))
+        of_heads = sa.select(*stream_of(heads)).where(*_conditions(heads, scope))
         headless = of_events.except_(of_heads)
         rows = []
-        for stream in self._database.read(whose.user_id, headless):
+        for stream in self._database.read(scope.user_id, headless):
             row = {
                 **StreamId(*stream)._asdict(),
                 "seq": 0,
@@ -400,30 +400,30 @@ class StoredErasureSteps:
             }
             rows.append(row)
         if rows:
-            self._database.run(whose.user_id, sa.insert(heads), rows)
+            self._database.run(scope.user_id, sa.insert(heads), rows)
 
-    def _hashes(self, whose: Whose) -> Iterator[bytes]:
+    def _hashes(self, scope: ErasureScope) -> Iterator[bytes]:
         """Yield the hashes of all events, in the order of session, stream and seq."""
         events = self._t.events
         heads = self._t.heads
-        query = sa.select(heads.c.session_id).where(*_conditions(heads, whose))
-        rows = self._database.read(whose.user_id, query.distinct())
+        query = sa.select(heads.c.session_id).where(*_conditions(heads, scope))
+        rows = self._database.read(scope.user_id, query.distinct())
         names = sorted(str(session_id) for (session_id,) in rows)
         for start in range(0, len(names), _SESSIONS):
-            batch = Whose(whose.user_id, tuple(names[start : start + _SESSIONS]))
+            batch = ErasureScope(scope.user_id, tuple(names[start : start + _SESSIONS]))
             query = sa.select(
                 events.c.session_id, events.c.stream, events.c.seq, events.c.hash
             ).where(*_conditions(events, batch))
-            for row in sorted(self._database.read(whose.user_id, query)):
+            for row in sorted(self._database.read(scope.user_id, query)):
                 yield bytes(row[3])
 
-    def left(self, whose: Whose) -> dict[str, int]:
+    def left(self, scope: ErasureScope) -> dict[str, int]:
         counts = {}
         for place in inventory.places("table", "delete rows"):
             table = self._table(place)
             query = sa.select(sa.func.count()).select_from(table)
-            query = query.where(*_conditions(table, whose))
-            ((number,),) = self._database.read(whose.user_id, query)
+            query = query.where(*_conditions(table, scope))
+            ((number,),) = self._database.read(scope.user_id, query)
             counts[place.name] = int(number)
         return dict(sorted(counts.items()))
 
@@ -442,7 +442,7 @@ class StoredErasureSteps:
             match place.removal:
                 case "delete rows":
                     table = self._table(place)
-                    for number in self._delete_rows(table, job.whose):
+                    for number in self._delete_rows(table, job.scope):
                         yield place.name, number
                 case "take names out":
                     self._name_removers()[place.name](job)
@@ -455,21 +455,21 @@ class StoredErasureSteps:
 
     def _mark_leaves(self, job: ErasureJob) -> None:
         """Let the tree's leaves name the certificate instead of a stream."""
-        user_id, sessions = job.whose
+        user_id, sessions = job.scope
         if sessions is None:
             self._tree.forget(user_id, None, job.job_id)
             return
         for session_id in sessions:
             self._tree.forget(user_id, session_id, job.job_id)
 
-    def _delete_rows(self, table: sa.Table, whose: Whose) -> Iterator[int]:
+    def _delete_rows(self, table: sa.Table, scope: ErasureScope) -> Iterator[int]:
         """Delete the rows in batches, with pauses in which others use the disk."""
         place: Any = sa.literal_column(self._database.place_column)
-        of_scope = sa.and_(*_conditions(table, whose))
+        of_scope = sa.and_(*_conditions(table, scope))
         batch = sa.select(place).select_from(table).where(of_scope).limit(_ROWS)
         deletion = sa.delete(table).where(self._database.among(batch, of_scope))
         started = time.monotonic()
-        while number := self._database.run_among(whose.user_id, deletion):
+        while number := self._database.run_among(scope.user_id, deletion):
             yield number
             time.sleep((time.monotonic() - started) * _PAUSE)
             started = time.monotonic()
@@ -485,8 +485,8 @@ class StoredErasureSteps:
             return
         events = self._t.events
         query = sa.select(sa.func.max(events.c.position))
-        query = query.where(*_conditions(events, job.whose))
-        ((highest,),) = self._database.read(job.whose.user_id, query)
+        query = query.where(*_conditions(events, job.scope))
+        ((highest,),) = self._database.read(job.scope.user_id, query)
         if highest is not None:
             self.remember(name, b"%d" % highest)
 
@@ -522,7 +522,7 @@ class StoredErasureSteps:
             for place in inventory.places("table", "take names out"):
                 self._name_removers()[place.name](job)
             subjects = self.subjects(job, "erased")
-        user_id = job.whose.user_id
+        user_id = job.scope.user_id
         certificate = self.sign(user_id, statement, now=now, texts=texts)
         end = partial(self._end, job=job, subjects=subjects)
         if not self.change_certified(NOBODY, end, certificate):
@@ -810,10 +810,10 @@ class StoredErasureSteps:
         key = self._keys.user(user_id, now=None)
         return [_export_in(row, key) for row in rows]
 
-    def forget_files(self, whose: Whose) -> dict[str, list[str]]:
-        if whose.sessions is not None:
+    def forget_files(self, scope: ErasureScope) -> dict[str, list[str]]:
+        if scope.sessions is not None:
             return {}
-        return forget_files(whose.user_id)
+        return forget_files(scope.user_id)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         with self._database.errors:
@@ -930,17 +930,17 @@ def _row_of(job: ErasureJob) -> dict[str, Any]:
     }
 
 
-def _conditions(table: sa.Table, whose: Whose) -> list[Any]:
+def _conditions(table: sa.Table, scope: ErasureScope) -> list[Any]:
     """Return the conditions for the rows of a scope.
 
     A table without sessions has no rows of single sessions.
     """
-    of_user = table.c.user_id == whose.user_id
-    if whose.sessions is None:
+    of_user = table.c.user_id == scope.user_id
+    if scope.sessions is None:
         return [of_user]
     if "session_id" not in table.c:
         return [sa.false()]
-    return [of_user, table.c.session_id.in_(list(whose.sessions))]
+    return [of_user, table.c.session_id.in_(list(scope.sessions))]
 
 
 def _change_heads(
@@ -1149,20 +1149,20 @@ class StoredRetention:
             self._subjects.locked(connection, job.user_ref)
             begun = self._erasures.begin_in(connection, job, subjects)
             if begun is job:
-                if self._are_used(connection, job.whose, unused):
+                if self._are_used(connection, job.scope, unused):
                     raise _StillUsed
-                self._erasures.mark_in(connection, job.whose)
+                self._erasures.mark_in(connection, job.scope)
             return begun
 
         try:
-            begun = self._database.change(job.whose.user_id, attempt)
+            begun = self._database.change(job.scope.user_id, attempt)
         except _StillUsed:
             return None
         self._recorder.flush()
         return begun
 
     def _are_used(
-        self, connection: sa.Connection, whose: Whose, unused: erasure.Unused
+        self, connection: sa.Connection, scope: ErasureScope, unused: erasure.Unused
     ) -> bool:
         """Whether a session was used, or another one has begun.
 
@@ -1170,11 +1170,11 @@ class StoredRetention:
         """
         heads = self._t.heads.c
         accesses = self._t.accesses.c
-        is_main = (heads.user_id == whose.user_id, heads.stream == MAIN)
+        is_main = (heads.user_id == scope.user_id, heads.stream == MAIN)
         every = connection.scalars(sa.select(heads.session_id).where(*is_main))
         if set(every) != set(unused.all_sessions):
             return True
-        names = list(whose.sessions or unused.all_sessions)
+        names = list(scope.sessions or unused.all_sessions)
         query = sa.select(heads.updated_at).where(*is_main, heads.session_id.in_(names))
         query = query.order_by(heads.session_id).with_for_update()
         if any(updated_at > unused.since for updated_at in connection.scalars(query)):
@@ -1182,7 +1182,7 @@ class StoredRetention:
         if not unused.reads:
             return False
         later_reads = sa.select(accesses.last_at).where(
-            accesses.user_id == whose.user_id,
+            accesses.user_id == scope.user_id,
             accesses.session_id.in_(names),
             accesses.last_at > unused.since,
         )

@@ -29,7 +29,7 @@ from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.tree import Ends, Grown, Tree
 from refold.adapters.verification import Stated, StoreDataVerification
 from refold.domain.chain import Frontier, consistency_proof, inclusion_proof, root_of
-from refold.domain.erasure import Signed, Whose, timestamp
+from refold.domain.erasure import ErasureScope, Signed, timestamp
 from refold.domain.errors import (
     RefoldError,
     SealBroken,
@@ -411,11 +411,11 @@ class TreeCheck:
         before = self._tree.marked()
         if not before:
             return []
-        scopes = [job.whose for job in self._erasures.jobs()]
+        scopes = [job.scope for job in self._erasures.jobs()]
         after = self._tree.marked()
         marked = []
         for stream in sorted(before & after):
-            if not any(_covers(whose, stream) for whose in scopes):
+            if not any(_covers(scope, stream) for scope in scopes):
                 marked.append(stream)
         return marked
 
@@ -500,11 +500,11 @@ class TreeCheck:
             yield _problem(missing[0], "anchor", detail)
 
 
-def _covers(whose: Whose, stream: StreamId) -> bool:
+def _covers(scope: ErasureScope, stream: StreamId) -> bool:
     """Whether a stream is in the scope of an erasure."""
-    if whose.user_id != stream.user_id:
+    if scope.user_id != stream.user_id:
         return False
-    return whose.sessions is None or stream.session_id in whose.sessions
+    return scope.sessions is None or stream.session_id in scope.sessions
 
 
 def _fits_columns(signed: Signed, row: Any) -> bool:

@@ -367,15 +367,15 @@ class Format(NamedTuple):
 class Native:
     """An unchanged item of a framework's history.
 
-    value:  JSON, which may contain bytes.
-    judged: the result of its redaction for its session, if that was done already.
+    value:    JSON, which may contain bytes.
+    redacted: the result of its redaction for its session, if that was done already.
     """
 
     format: Format
     kind: str = ""
     id: str | None = field(default=None, repr=False)
     value: Any = field(default=None, repr=False)
-    judged: Any = field(default=None, repr=False, compare=False)
+    redacted: Any = field(default=None, repr=False, compare=False)
 
     @property
     def key(self) -> str | None:

@@ -137,7 +137,7 @@ Stage: TypeAlias = Literal[
 STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 
 
-class Whose(NamedTuple):
+class ErasureScope(NamedTuple):
     """The scope of an erasure: a whole user, or only these sessions of the user."""
 
     user_id: str
@@ -156,7 +156,7 @@ class ErasureJob:
 
     job_id: str
     user_ref: str
-    whose: Whose
+    scope: ErasureScope
     stage: Stage
     due_at: int | None
     facts: Mapping[str, Any]
@@ -172,8 +172,8 @@ class ErasureJob:
     def dump(self) -> str:
         """Return the part of the job without columns of its own, as JSON text."""
         body = {
-            "user_id": self.whose.user_id,
-            "sessions": self.whose.sessions,
+            "user_id": self.scope.user_id,
+            "sessions": self.scope.sessions,
             "facts": self.facts,
         }
         return orjson.dumps(body).decode()
@@ -190,7 +190,7 @@ class ErasureJob:
         return cls(
             job_id=job_id,
             user_ref=user_ref,
-            whose=Whose(stored["user_id"], sessions),
+            scope=ErasureScope(stored["user_id"], sessions),
             stage=stage,
             due_at=due_at,
             facts=stored["facts"],
@@ -216,11 +216,11 @@ class StoredExport(NamedTuple):
     machine: str
     sessions: tuple[str, ...] | None = None
 
-    def has(self, whose: Whose) -> bool:
+    def has(self, scope: ErasureScope) -> bool:
         """Whether the copy may contain data of this scope."""
-        if whose.sessions is None or self.sessions is None:
+        if scope.sessions is None or self.sessions is None:
             return True
-        return not set(whose.sessions).isdisjoint(self.sessions)
+        return not set(scope.sessions).isdisjoint(self.sessions)
 
     def to_json(self) -> JsonObject:
         """Return the copy as reports describe it."""
@@ -273,7 +273,7 @@ class Stranded(NamedTuple):
     restorable: whether the keys still exist, so that the data can be made readable.
     """
 
-    whose: Whose
+    scope: ErasureScope
     restorable: bool
 
 
@@ -302,7 +302,7 @@ class ErasureSteps(Protocol):
         """
 
     def new_job(
-        self, whose: Whose, *, due_at: int | None, facts: JsonObject
+        self, scope: ErasureScope, *, due_at: int | None, facts: JsonObject
     ) -> ErasureJob:
         """Return a new job, which is not stored yet."""
 
@@ -331,14 +331,14 @@ class ErasureSteps(Protocol):
         another process completed it.
         """
 
-    def widen(self, job: ErasureJob, whose: Whose) -> ErasureJob | None:
+    def widen(self, job: ErasureJob, scope: ErasureScope) -> ErasureJob | None:
         """Store a wider scope of the job.
 
         Returns the stored job, which another process may have changed, or None if
         another process completed it.
         """
 
-    def remains(self, whose: Whose) -> Remains:
+    def remains(self, scope: ErasureScope) -> Remains:
         """Count the rows that an erasure will delete."""
 
     def delete(self, job: ErasureJob) -> Iterator[tuple[str, int]]:
@@ -401,7 +401,7 @@ class ErasureSteps(Protocol):
         Raises NotErased if another process readmitted the user.
         """
 
-    def left(self, whose: Whose) -> dict[str, int]:
+    def left(self, scope: ErasureScope) -> dict[str, int]:
         """Search all tables for rows of the scope; returns their number by table."""
 
     def record_export(self, user_id: str, export: StoredExport) -> None:
@@ -420,7 +420,7 @@ class ErasureSteps(Protocol):
         Raises KeyUnavailable, Erased.
         """
 
-    def forget_files(self, whose: Whose) -> dict[str, list[str]]:
+    def forget_files(self, scope: ErasureScope) -> dict[str, list[str]]:
         """Remove the user's files on this machine; returns them by their place.
 
         It removes nothing for single sessions, because files concern the whole user.

@@ -361,7 +361,7 @@ class Requests:
 
         outline: the previous one, or one that has folded more events.
         """
-        outline = self.strategy.judged(outline)
+        outline = self.strategy.as_shown(outline)
         shown = self.strategy.show(outline)
         request = self._grown(outline, shown)
         if request is None:
@@ -372,7 +372,7 @@ class Requests:
 
     def view(self, outline: Outline, summaries: _Log, extras: Extras) -> View:
         """Render the whole request."""
-        outline = self.strategy.judged(outline)
+        outline = self.strategy.as_shown(outline)
         envelopes = self.within(outline.reads(self.strategy.show(outline).raw))
         return render(
             self.strategy,

@@ -96,10 +96,11 @@ def _is_opaque(text: str) -> bool:
     return not start.isascii()
 
 
-# A claim says how the texts at some paths look.  Its shape checks one text.
+_is_digest: Final = re.compile(r"[0-9a-f]{64}").fullmatch
+# A claim says how the texts at some paths look.  Its shape is a check of one text.
 _Shape: TypeAlias = Callable[[str], object]
-_SHAPES: Final[Mapping[str, _Shape]] = {
-    "digest": re.compile(r"[0-9a-f]{64}").fullmatch,
+_SHAPE_BY_NAME: Final[Mapping[str, _Shape]] = {
+    "digest": _is_digest,
     "opaque": _is_opaque,
     "name": bool,
 }
@@ -145,7 +146,7 @@ def _parsed_claims(claims: str) -> _Claims:
         node = root
         for step in path.split("/"):
             node = node.steps.setdefault(step, _Claims())
-        node.shape = _SHAPES[shape]
+        node.shape = _SHAPE_BY_NAME[shape]
     return root
 
 
@@ -253,7 +254,7 @@ def redact_native(
     return clean, tally
 
 
-class JudgedItem:
+class RedactedItem:
     """A framework's item that passed redaction, with the findings in it.
 
     record:   the redacted item.
@@ -279,8 +280,11 @@ class JudgedItem:
         self._texts = {str(self.record["format"]), str(self.record["kind"])}
         self._parts: list[Any] = []
 
-    def under(self, redactor: Redactor, native: Native) -> JudgedItem | None:
-        """This item with another kind and id; None if it must be judged again."""
+    def under(self, redactor: Redactor, native: Native) -> RedactedItem | None:
+        """Return this item with another kind and id; None if it must be redacted again.
+
+        A new text that may contain a finding must be redacted again.
+        """
         kind = native.kind
         name = native.id or ""
         if redactor is not self.redactor:
@@ -298,7 +302,7 @@ class JudgedItem:
         return renamed
 
     def add_text(self, text: str) -> None:
-        """Count ``text``, which another item had judged, as a text of this item."""
+        """Treat ``text``, which was redacted with another item, as a text of this."""
         self._texts.add(text)
 
     def _collect(self, value: Any) -> None:
@@ -310,7 +314,7 @@ class JudgedItem:
                 self._collect(part)
 
     def holds(self, type: str, payload: PayloadJsonObject) -> bool:  # noqa: A002 - the event's own word
-        """Whether the item has every value of ``payload``, so that all were judged."""
+        """Whether the item has every value of ``payload``, so that all are redacted."""
         if _shared_context(payload):
             return False
         fixed = _fields_of_fixed_words(type)
@@ -371,13 +375,13 @@ def redact_beside(
     tag: Tagger | None = None,
     data: bytes | None = None,
     *,
-    judged: bool = False,
+    native_is_redacted: bool = False,
 ) -> tuple[PayloadJsonObject, Tally]:
     """Redact ``request_id``, ``agent`` and ``meta``, which a draft has with its event.
 
     The id of a linked session stays: ids of sessions are never redacted.
 
-    judged: the framework's item in ``meta`` was redacted before.
+    native_is_redacted: whether the framework's item in ``meta`` was redacted before.
     """
     meta: Any = beside.get("meta") or {}
     skip = _links_in(meta)
@@ -385,17 +389,19 @@ def redact_beside(
         return redactor.value(beside, skip=skip, tag=tag, data=data)
     native = meta["native"]
     tally = Tally()
-    if not judged:
+    if not native_is_redacted:
         native, tally = redact_native(redactor, native, tag)
-    other_meta = {name: value for name, value in meta.items() if name != "native"}
-    others: Any = {**beside, "meta": other_meta}
-    others_tally = Tally()
-    if other_meta or beside["request_id"] or beside["agent"]:
-        others, others_tally = redactor.value(others, skip=skip, tag=tag)
-    if native is meta["native"] and not others_tally:
+    meta_without_native = dict(meta)
+    del meta_without_native["native"]
+    rest: Any = {**beside, "meta": meta_without_native}
+    rest_has_findings = False
+    if meta_without_native or beside["request_id"] or beside["agent"]:
+        rest, rest_tally = redactor.value(rest, skip=skip, tag=tag)
+        tally.update(rest_tally)
+        rest_has_findings = bool(rest_tally)
+    if native is meta["native"] and not rest_has_findings:
         return beside, tally
-    tally.update(others_tally)
-    return {**others, "meta": {**others["meta"], "native": native}}, tally
+    return {**rest, "meta": {**rest["meta"], "native": native}}, tally
 
 
 def _links_in(meta: Mapping[str, JsonValue]) -> Skip:
@@ -506,7 +512,7 @@ class ItemDraft(Draft):
     opaque: the bytes in it, as blobs.
     """
 
-    item: JudgedItem | None = None
+    item: RedactedItem | None = None
     opaque: tuple[Blob, ...] = ()
 
 
@@ -650,7 +656,7 @@ def answering(event: RedactedEvent, request: str, version: int) -> RedactedEvent
     """
     content: Any = event.content
     source = content.get("meta", {}).get("source")
-    if not isinstance(source, dict) or not _SHAPES["digest"](request):
+    if not isinstance(source, dict) or not _is_digest(request):
         return event
     source["request"] = request
     if version != 1:
@@ -684,7 +690,7 @@ def repeating(
     }
     event = earlier.model_copy(update=changed)
     same = request.model_copy(update={"handed": earlier.handed})
-    if same != event or not _SHAPES["digest"](request.digest) or redactor.numbered:
+    if same != event or not _is_digest(request.digest) or redactor.numbered:
         return None
     beside, was_repaired = _beside(draft)
     warnings = [REPAIRED] if was_repaired else []
@@ -756,7 +762,7 @@ def _clean(
     beside: _Json,
     redactor: Redactor,
     tag: Tagger | None,
-    item: JudgedItem | None,
+    item: RedactedItem | None,
 ) -> _Clean:
     clean = payload.value
     tally = Tally()
@@ -768,7 +774,11 @@ def _clean(
     clean_beside = beside.value
     if beside is not _NOTHING_BESIDE:
         clean_beside, beside_tally = redact_beside(
-            redactor, beside.value, tag, beside.data, judged=item is not None
+            redactor,
+            beside.value,
+            tag,
+            beside.data,
+            native_is_redacted=item is not None,
         )
         tally.update(beside_tally)
     if redactor.numbered and hasattr(tag, "with_numbers"):

@@ -60,10 +60,10 @@ def declared_type(key: str | int, value: Any, around: Any = None) -> str | None:
     return None
 
 
-def judged(
+def search_file(
     text: str, declared: str | None, search: Search, *, cleans: bool
 ) -> Verdict | None:
-    """Search the file that ``text`` is; None if it is no file.
+    """Search the file in ``text``; return the verdict, or None without a file.
 
     declared: the type that the place of the text declares.
     cleans:   whether parts with findings are removed; else such a file is refused.

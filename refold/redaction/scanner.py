@@ -529,7 +529,7 @@ class Scanner:
         for first, second in self._halves:
             if first in lower and second in lower:
                 return False  # two keys together may give context that neither gives
-        judged: set[int] = set()
+        searched_starts: set[int] = set()
         for number, end in hits:
             place = min(end - 2, len(data) - 1)  # of the last byte of the hit
             if number in self._keyed:
@@ -542,9 +542,9 @@ class Scanner:
                     return False
                 continue
             start = data.rfind(b'"', 0, place) + 1
-            if start in judged:
+            if start in searched_starts:
                 continue
-            judged.add(start)
+            searched_starts.add(start)
             stop = data.find(b'"', place)
             if data[stop + 1] == _COLON or not self._holds_nothing(data[start:stop]):
                 return False

@@ -223,14 +223,14 @@ class Settler:
         Raises OverBudget, OverTime.
         """
         # Few events have files.
-        from refold.redaction.files import judged
+        from refold.redaction.files import search_file
 
         if whole is not None:
             whole.add(len(text) // FAST)
             whole.check_time()
         cleans = self.plan.files == "clean"
         search = partial(self._tallies, whole=whole)
-        verdict = judged(text, declared, search, cleans=cleans)
+        verdict = search_file(text, declared, search, cleans=cleans)
         if verdict is None:
             return None
         clean = verdict.text

@@ -48,7 +48,7 @@ from refold.projections.items import (
     without_bytes,
 )
 from refold.redaction import chokepoint
-from refold.redaction.chokepoint import ItemDraft, JudgedItem, RedactedEvent
+from refold.redaction.chokepoint import ItemDraft, RedactedEvent, RedactedItem
 from refold.redaction.guard import Limits, TooLarge, guard, restored
 from refold.redaction.learned import Learned
 from refold.redaction.plan import Tagger, tag_reading_key, tagger
@@ -504,17 +504,17 @@ class Writer:
 
     def item(
         self, native: Native, tag: Tagger, unscanned: Unscanned = "refuse"
-    ) -> tuple[JudgedItem, tuple[Blob, ...]]:
-        """Redact an item; return it with the bytes that were in it.
+    ) -> tuple[RedactedItem, tuple[Blob, ...]]:
+        """Return the redacted item, and the bytes that were in it.
 
         Raises InvalidEvent, RedactionFailed.
         """
         redactor = self.redactor.stubbing if unscanned == "stub" else self.redactor
-        if native.judged is not None and not redactor.numbered:
-            judged, opaque = native.judged
-            judged_again = judged.under(redactor, native)
-            if judged_again is not None:
-                return judged_again, opaque
+        if native.redacted is not None and not redactor.numbered:
+            redacted_before, opaque = native.redacted
+            renamed = redacted_before.under(redactor, native)
+            if renamed is not None:
+                return renamed, opaque
         bytes_in_item: list[bytes] = []
         try:
             value = without_bytes(native.value, bytes_in_item)
@@ -526,12 +526,12 @@ class Writer:
             record["id"] = native.id
         if opaque:
             record["bytes"] = [blob.sha256 for blob in opaque]
-        item = JudgedItem(redactor, record, tag)
+        item = RedactedItem(redactor, record, tag)
         for _ in opaque:
             item.tally.add(UNSCANNED)
         return item, opaque
 
-    def judged(
+    def redacted_items(
         self, stream: StreamId, natives: Iterable[Native]
     ) -> Iterator[tuple[Native, Any]]:
         """Yield each item with its redacted form, and its value as a reader gets it.
@@ -548,7 +548,7 @@ class Writer:
                 clean = cast(JsonObject, tag.with_numbers(clean, ours=False))
             data_by_digest = {blob.sha256: blob.data for blob in opaque}
             value = whole(clean, (), data_by_digest.get)
-            yield replace(native, judged=(item, opaque)), value
+            yield replace(native, redacted=(item, opaque)), value
 
     def _with_events_of_items(
         self, state: SessionState, order: Order, tag: Tagger | None
@@ -759,7 +759,7 @@ def hash_at(log: ports.EventLog, stream: StreamId, seq: int) -> str:
 
 
 def _drafts_of_item(
-    state: SessionState, draft: Draft, item: JudgedItem, limits: Limits
+    state: SessionState, draft: Draft, item: RedactedItem, limits: Limits
 ) -> list[ItemDraft]:
     """Return the drafts of the events that the format derives from an item.
 
@@ -801,7 +801,7 @@ def _name_from_call(original: Event, accepted: Event) -> str | None:
 
 
 def _with_own_id(
-    state: SessionState, begun: int, draft: Draft, item: JudgedItem
+    state: SessionState, begun: int, draft: Draft, item: RedactedItem
 ) -> Draft:
     """Return the draft; if two calls of an item have the same id, with another id.
 
@@ -822,7 +822,7 @@ def _with_own_id(
 
 
 def _draft_of_view(
-    draft: Draft, view: Draft, event: Event, item: JudgedItem
+    draft: Draft, view: Draft, event: Event, item: RedactedItem
 ) -> ItemDraft:
     """Return the draft of one event of an item, with fields of the item by default."""
     return ItemDraft(
@@ -835,7 +835,7 @@ def _draft_of_view(
     )
 
 
-def _within(event: Event, limits: Limits, item: JudgedItem) -> Event:
+def _within(event: Event, limits: Limits, item: RedactedItem) -> Event:
     """Return the event, with one text in place of too many small pieces."""
     if item.size * _MOST_REPEATS < limits.event_bytes:
         return event

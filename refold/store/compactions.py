@@ -428,7 +428,7 @@ class Compactor:
         adoptable: Sequence[_RecordedSummary],
     ) -> events.Summary | None:
         """Return the first summary that fits the decision, as one of this strategy."""
-        shown = self.strategy.judged(outline)  # as a view of this strategy shows it
+        shown = self.strategy.as_shown(outline)  # as a view of this strategy shows it
         event_log = self.writer.log
         for entry, summary in adoptable:
             fitted = compaction.adoptable(shown, decision, summary)

@@ -506,7 +506,7 @@ class Viewer:
 
         snapshot: events and summaries that were read already, and are not read again.
         """
-        outline = strategy.judged(outline)
+        outline = strategy.as_shown(outline)
         already_read: Sequence[Envelope] = ()
         derived_already_read: Sequence[Envelope] = ()
         if snapshot is not None:

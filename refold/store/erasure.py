@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from refold.domain import erasure, errors, ids, inventory
+from refold.domain import erasure, errors, ids, inventory, ports
 from refold.domain.canonical import repaired
 from refold.domain.clocks import TOLERANCE
 from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
@@ -23,11 +23,11 @@ from refold.domain.erasure import (
     FREEZE,
     SALT,
     ErasureJob,
+    ErasureScope,
     LegalHold,
     NewCertificate,
     Readmission,
     Signed,
-    Whose,
     timestamp,
 )
 from refold.domain.events import JsonObject, RedactionApplied
@@ -39,7 +39,6 @@ from refold.domain.ports import (
     Rewritten,
     SessionInfo,
     listed,
-    scope,
 )
 from refold.domain.session import SessionState
 from refold.store.appends import Writer
@@ -76,7 +75,7 @@ _CERTIFIED: Final = (
     "leaves",
     "key_backups_until",
 )
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 # Called with a table, its number of deleted rows, and its number of rows in all.
 Progress = Callable[[str, int, int], None]
 # The reason in the certificates of erasures by retention.
@@ -114,12 +113,12 @@ class ErasureResult(NamedTuple):
     salt: str = ""
     already: bool = False
     due_at: int | None = None
-    left: Mapping[str, int] = _NOTHING
-    cleaned: Mapping[str, Any] = _NOTHING
-    files: Mapping[str, Any] = _NOTHING
+    left: Mapping[str, int] = _EMPTY
+    cleaned: Mapping[str, Any] = _EMPTY
+    files: Mapping[str, Any] = _EMPTY
     database: str = ""
     unfinished: str = ""
-    removed: Mapping[str, list[str]] = _NOTHING
+    removed: Mapping[str, list[str]] = _EMPTY
     copies: Sequence[JsonObject] | None = ()
 
     @property
@@ -177,7 +176,7 @@ class ErasurePlan(NamedTuple):
 class ErasureRequest:
     """A request to erase data: which data, why, and with which options.
 
-    whose:       the user, or some sessions of the user.
+    scope:       the user, or some sessions of the user.
     operator:    who requests the erasure.
     grace:       the time for which the erasure can be undone; None erases at once.
     key_backups: how long backups of the key store exist.
@@ -186,7 +185,7 @@ class ErasureRequest:
     salt:        the salt of the certificate; None means a random one.
     """
 
-    whose: Whose
+    scope: ErasureScope
     reason: str
     operator: str
     grace: timedelta | None = None
@@ -267,8 +266,8 @@ class Erasures:
 
         Changes nothing.  Raises UserNotFound unless ``absent_ok``, SessionNotFound.
         """
-        whose = whose_of(user_id, session_id)
-        return Eraser(self.writer).plan(whose, absent_ok=absent_ok)
+        scope = erasure_scope(user_id, session_id)
+        return Eraser(self.writer).plan(scope, absent_ok=absent_ok)
 
     @recorded("erasure_list", "erasures")
     def pending(self) -> list[ErasureJob]:
@@ -282,20 +281,20 @@ class Erasures:
         ``erase`` completes such an erasure.  ``restore`` undoes it if the keys still
         exist.
         """
-        return self.writer.log.erasures.stranded(scope(user_id).user_id)
+        return self.writer.log.erasures.stranded(ports.scope(user_id).user_id)
 
     def unfinished(self, user_id: str | None) -> Iterator[tuple[SessionInfo, Verified]]:
         """Yield interrupted erasures as problems of the sessions that they erase."""
-        user_id = scope(user_id).user_id
+        user_id = ports.scope(user_id).user_id
         for job in self.writer.log.erasures.jobs(user_id):
-            if job.stage != "held" and user_id in (None, job.whose.user_id):
+            if job.stage != "held" and user_id in (None, job.scope.user_id):
                 yield _erasure_problem(
-                    job.whose,
+                    job.scope,
                     "its erasure was cut off: `refold erase --due` completes it",
                 )
         # Calling ``self.stranded`` would add a record to the access log.
-        for whose, restorable in self.writer.log.erasures.stranded(user_id):
-            yield _erasure_problem(whose, _lost_record(restorable))
+        for scope, restorable in self.writer.log.erasures.stranded(user_id):
+            yield _erasure_problem(scope, _lost_record(restorable))
 
     @recorded("erasure", "erasures", named=False)
     def complete(
@@ -317,14 +316,14 @@ class Erasures:
                 eraser.restore(job)
             elif job.stage != "held" or eraser.is_due(job):
                 yield eraser.run(job, vacuum=vacuum)
-        for whose, restorable in self.writer.log.erasures.stranded():
+        for scope, restorable in self.writer.log.erasures.stranded():
             if not restorable:
                 yield eraser.erase(
-                    ErasureRequest(whose, _REASON_LOST, "", vacuum=vacuum)
+                    ErasureRequest(scope, _REASON_LOST, "", vacuum=vacuum)
                 )
         for user_id in self.writer.log.erasures.returned():
             request = ErasureRequest(
-                whose=Whose(user_id),
+                scope=ErasureScope(user_id),
                 reason=_REASON_RETURNED,
                 operator="",
                 vacuum=vacuum,
@@ -339,16 +338,16 @@ class Erasures:
         Returns the certificate of the last one.  Raises NotErased if there is none.
         """
         eraser = Eraser(self.writer)
-        words = eraser.redacted_words(whose_of(user_id, None), reason, operator)
-        facts = {"restored_for": words["reason"], "restored_by": words["operator"]}
+        texts = eraser.redacted_texts(erasure_scope(user_id, None), reason, operator)
+        facts = {"restored_for": texts["reason"], "restored_by": texts["operator"]}
         jobs: list[ErasureJob] = []
         for job in self.writer.log.erasures.jobs(user_id):
             if job.stage in ("held", "restoring"):
                 jobs.append(replace(job, facts={**job.facts, **facts}))
         signed: list[Signed | None] = [eraser.restore(job) for job in jobs]
-        for whose, restorable in self.writer.log.erasures.stranded(user_id):
+        for scope, restorable in self.writer.log.erasures.stranded(user_id):
             if restorable:
-                signed.append(eraser.restore(eraser.record_again(whose, facts)))
+                signed.append(eraser.restore(eraser.record_again(scope, facts)))
         certificates = [
             certificate for certificate in signed if certificate is not None
         ]
@@ -391,7 +390,7 @@ class Erasures:
         """
         ids.check_id("user_id", user_id)
         self.writer.log.erasures.refuse_erased(user_id)
-        Eraser(self.writer).refuse_absent(Whose(user_id), absent_ok=absent_ok)
+        Eraser(self.writer).refuse_absent(ErasureScope(user_id), absent_ok=absent_ok)
         hold = self._new_hold(user_id, self._stored_name(user_id, name), reason)
         certificate = self._signed(
             "legal hold", user_id, reason, operator, hold=hold.name
@@ -425,7 +424,7 @@ class Erasures:
     @recorded("certificate_list", "certificates", named=False)
     def certificates(self, user_id: str | None = None) -> list[Signed]:
         """Return the certificates of a user or of all users, the oldest first."""
-        return self.writer.log.erasures.certificates(scope(user_id).user_id)
+        return self.writer.log.erasures.certificates(ports.scope(user_id).user_id)
 
     def public_key(self) -> bytes:
         """Return the key that verifies certificates and tree heads.
@@ -454,7 +453,7 @@ class Erasures:
         Raises Erased, and UserNotFound unless ``absent_ok``.
         """
         ids.check_id("user_id", user_id)
-        Eraser(self.writer).refuse_absent(Whose(user_id), absent_ok=absent_ok)
+        Eraser(self.writer).refuse_absent(ErasureScope(user_id), absent_ok=absent_ok)
         freeze = self._new_hold(user_id, FREEZE, reason)
         certificate = self._signed("frozen", user_id, reason, operator)
         if not self.writer.log.retention.freeze(user_id, freeze, certificate):
@@ -506,7 +505,7 @@ class Erasures:
         """
         self._access_log.count()
         request = ErasureRequest(
-            Whose(""), REASON_RETENTION, operator, key_backups=key_backups
+            ErasureScope(""), REASON_RETENTION, operator, key_backups=key_backups
         )
         retainer = Retainer(self.writer, policy, request, dry_run, progress, erased)
         result = retainer.run()
@@ -518,12 +517,12 @@ class Erasures:
         """Return the name under which a hold is stored: redacted, if necessary."""
         if name == FREEZE:
             raise errors.InvalidEvent(
-                f"{name!r} names no legal hold: store.erasures.freeze and unfreeze"
+                f"{name!r} names a freeze: use store.erasures.freeze and unfreeze"
             )
         return self.writer.recorded_id(user_id, ids.check_id("name", name))
 
     def _new_hold(self, user_id: str, name: str, reason: str) -> LegalHold:
-        redacted = Eraser(self.writer).redacted(reason, Whose(user_id))
+        redacted = Eraser(self.writer).redacted(reason, ErasureScope(user_id))
         return LegalHold(name, redacted, self.writer.clock())
 
     def _has_hold(self, user_id: str, name: str) -> bool:
@@ -546,42 +545,42 @@ class Erasures:
         unreadable.
         """
         eraser = Eraser(self.writer)
-        whose = whose_of(user_id, None)
-        words = eraser.redacted_words(whose, reason, operator)
+        scope = erasure_scope(user_id, None)
+        texts = eraser.redacted_texts(scope, reason, operator)
         if hold is not None:
-            words["hold"] = hold
+            texts["hold"] = hold
         now = self.writer.clock()
-        statement = eraser.statement(act, whose, os.urandom(SALT), now)
+        statement = eraser.statement(act, scope, os.urandom(SALT), now)
         if readmission is not None:
             statement["epoch"] = readmission.epoch
         return self.writer.log.erasures.sign(
-            user_id, statement, now=now, texts=words, readmission=readmission
+            user_id, statement, now=now, texts=texts, readmission=readmission
         )
 
 
-def _erasure_problem(whose: Whose, detail: str) -> tuple[SessionInfo, Verified]:
+def _erasure_problem(scope: ErasureScope, detail: str) -> tuple[SessionInfo, Verified]:
     """Return an incomplete erasure as a problem of the first session that it erases."""
     session_id = ids.USER_SESSION
-    if whose.sessions:
-        session_id = whose.sessions[0]
-    problem = Problem(whose.user_id, session_id, ids.MAIN, None, "erasure", detail)
-    info = SessionInfo(whose.user_id, session_id, 0, "erased", 0)
+    if scope.sessions:
+        session_id = scope.sessions[0]
+    problem = Problem(scope.user_id, session_id, ids.MAIN, None, "erasure", detail)
+    info = SessionInfo(scope.user_id, session_id, 0, "erased", 0)
     return info, Verified(0, 0, 0, [problem])
 
 
-def whose_of(user_id: str, session_id: str | None) -> Whose:
+def erasure_scope(user_id: str, session_id: str | None) -> ErasureScope:
     """Return the user, or one session of the user, as the scope of an erasure.
 
     Raises InvalidEvent for an invalid id.
     """
     ids.check_id("user_id", user_id)
     if session_id is None:
-        return Whose(user_id)
+        return ErasureScope(user_id)
     if session_id == ids.USER_SESSION:
         raise errors.InvalidEvent(
-            f"{ids.USER_SESSION!r} is of the whole user: erase the user"
+            f"{ids.USER_SESSION!r} belongs to the whole user: erase the user"
         )
-    return Whose(user_id, (ids.check_session_id(session_id),))
+    return ErasureScope(user_id, (ids.check_session_id(session_id),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,40 +600,47 @@ class Eraser:
     def erasures(self) -> erasure.ErasureSteps:
         return self.writer.log.erasures
 
-    def plan(self, whose: Whose, *, absent_ok: bool = False) -> ErasurePlan:
+    def plan(self, scope: ErasureScope, *, absent_ok: bool = False) -> ErasurePlan:
         """Return what would be deleted; changes nothing."""
         already = False
-        if not any(self.erasures.left(whose).values()):
+        if not self._has_rows(scope):
             try:
-                self._refuse_erased(whose)
-                self.refuse_absent(whose, absent_ok=absent_ok)
+                self._refuse_erased(scope)
+                self.refuse_absent(scope, absent_ok=absent_ok)
             except errors.Erased:
                 already = True
-        whose = self._with_forks(whose)
+        scope = self._with_forks(scope)
         names: list[str] = []
-        for info in self.writer.log.sessions(whose.user_id):
-            is_named = whose.sessions is None or info.session_id in whose.sessions
+        for info in self.writer.log.sessions(scope.user_id):
+            is_named = scope.sessions is None or info.session_id in scope.sessions
             if is_named and not info.is_internal:
                 names.append(info.session_id)
-        holds = [hold.name for hold in self.erasures.holds(whose.user_id)]
-        exports = self._exports(whose)
-        counts = self.erasures.left(whose)
-        copies = self._copies(whose)
-        return ErasurePlan(names, counts, holds, exports, already, copies)
+        holds = [hold.name for hold in self.erasures.holds(scope.user_id)]
+        exports = self._exports(scope)
+        counts = self.erasures.left(scope)
+        copies = self._copies(scope)
+        return ErasurePlan(
+            sessions=names,
+            counts=counts,
+            holds=holds,
+            exports=exports,
+            already=already,
+            copies=copies,
+        )
 
-    def _exports(self, whose: Whose) -> list[JsonObject] | None:
+    def _exports(self, scope: ErasureScope) -> list[JsonObject] | None:
         """Return the datasets that contain this data; None if that cannot be read."""
         with suppress(errors.RefoldError):
-            return datasets(self.writer.log, whose)
+            return datasets(self.writer.log, scope)
         return None
 
-    def _copies(self, whose: Whose) -> list[JsonObject] | None:
+    def _copies(self, scope: ErasureScope) -> list[JsonObject] | None:
         """Return the recorded exports of this data; None if that cannot be read."""
         try:
-            exports = self.erasures.exports(whose.user_id)
+            exports = self.erasures.exports(scope.user_id)
         except errors.RefoldError:
             return None
-        return [export.to_json() for export in exports if export.has(whose)]
+        return [export.to_json() for export in exports if export.has(scope)]
 
     def erase(self, request: ErasureRequest) -> ErasureResult:
         """Erase the data, or complete an erasure that was interrupted."""
@@ -648,93 +654,107 @@ class Eraser:
 
         Returns the result instead if an earlier erasure is complete.
         """
-        user_id = request.whose.user_id
-        if request.whose.sessions:
-            for session_id in request.whose.sessions:
+        user_id = request.scope.user_id
+        if request.scope.sessions:
+            for session_id in request.scope.sessions:
                 self.writer.vault.forget(user_id, session_id)
         else:
             self.writer.vault.forget(user_id, None)
-        job = self._job_in_progress(request.whose)
+        job = self._job_in_progress(request.scope)
         if job is None:
-            try:
-                self._refuse_erased(request.whose)
-                self.refuse_absent(request.whose, absent_ok=request.absent_ok)
-            except errors.Erased:
-                # A restored backup of the database may have brought rows back.
-                if not any(self.erasures.left(request.whose).values()):
-                    extracts = self._extracts(request.whose)
-                    if not extracts:
-                        return self._erased_before(request)
-                    whose = request.whose._replace(sessions=extracts)
-                    request = replace(request, whose=whose)
-            whose = self._with_forks(request.whose)
-            job = self.erasures.begin(self.new_job(replace(request, whose=whose)))
+            scope = self._scope_to_erase(request)
+            if scope is None:
+                return self._erased_before(request)
+            scope = self._with_forks(scope)
+            job = self.erasures.begin(self.new_job(replace(request, scope=scope)))
             # A dataset that is exported now fails: ``check_dataset`` sees the job.
-            job = self._advance(job, job.stage, exports=self._exports(job.whose))
+            job = self._advance(job, job.stage, exports=self._exports(job.scope))
         elif job.stage == "held" and request.grace is None:
             job = job.at("held", due_at=None)
         if request.salt is not None and "salt" not in job.facts:
             job = self._advance(job, job.stage, salt=request.salt.hex())
         return job
 
-    def _job_in_progress(self, whose: Whose) -> ErasureJob | None:
+    def _scope_to_erase(self, request: ErasureRequest) -> ErasureScope | None:
+        """Return the part of the requested data that exists; None if all is erased.
+
+        Raises SessionNotFound, and UserNotFound unless the request accepts that.
+        """
+        try:
+            self._refuse_erased(request.scope)
+            self.refuse_absent(request.scope, absent_ok=request.absent_ok)
+        except errors.Erased:
+            # A restored backup of the database may have brought rows back.
+            if self._has_rows(request.scope):
+                return request.scope
+            extracts = self._extracts(request.scope)
+            if not extracts:
+                return None
+            return request.scope._replace(sessions=extracts)
+        return request.scope
+
+    def _has_rows(self, scope: ErasureScope) -> bool:
+        """Whether a search of all tables finds rows of this data."""
+        return any(self.erasures.left(scope).values())
+
+    def _job_in_progress(self, scope: ErasureScope) -> ErasureJob | None:
         """Return the job that erases this data, or None.
 
         An interrupted restoration of the data is completed first; its job is not
         returned.
         """
-        for job in self.erasures.jobs(whose.user_id):
-            if not _covers(job.whose, whose):
+        for job in self.erasures.jobs(scope.user_id):
+            if not _covers(job.scope, scope):
                 continue
             if job.stage != "restoring":
                 return job
             self.restore(job)
         return None
 
-    def _refuse_erased(self, whose: Whose) -> None:
+    def _refuse_erased(self, scope: ErasureScope) -> None:
         """Raise Erased for erased data, and SessionNotFound for a missing session."""
-        self.erasures.refuse_erased(whose.user_id)
-        for name in whose.sessions or ():
-            stream = ids.StreamId(whose.user_id, name, ids.MAIN)
+        self.erasures.refuse_erased(scope.user_id)
+        for name in scope.sessions or ():
+            stream = ids.StreamId(scope.user_id, name, ids.MAIN)
             if self.writer.log.head(stream).seq:
                 continue
             # A session that lost its head is not listed, but can be erased.
-            if not any(self.erasures.left(Whose(whose.user_id, (name,))).values()):
-                raise errors.SessionNotFound(whose.user_id, name)
+            if not self._has_rows(ErasureScope(scope.user_id, (name,))):
+                raise errors.SessionNotFound(scope.user_id, name)
 
-    def refuse_absent(self, whose: Whose, *, absent_ok: bool) -> None:
+    def refuse_absent(self, scope: ErasureScope, *, absent_ok: bool) -> None:
         """Raise UserNotFound for a user whom this database has never contained.
 
         The id may be mistyped, or be that of a user in another database.
         """
-        if whose.sessions is not None or absent_ok:
+        if scope.sessions is not None or absent_ok:
             return
-        if self.writer.log.sessions(whose.user_id, limit=1):
+        if self.writer.log.sessions(scope.user_id, limit=1):
             return
-        # Streams that lost their head are no sessions.
-        if any(self.erasures.left(whose).values()):
+        # A stream that lost its head is not listed as a session.
+        if self._has_rows(scope):
             return
         # Certificates show that a user without rows was here before.
-        if not self.erasures.certificates(whose.user_id):
-            raise errors.UserNotFound(whose.user_id, database=self.erasures.database)
+        if not self.erasures.certificates(scope.user_id):
+            raise errors.UserNotFound(scope.user_id, database=self.erasures.database)
 
     def _erased_before(self, request: ErasureRequest) -> ErasureResult:
-        """Finish the cleanup of a complete erasure; return its result."""
+        """Finish the cleanup of an erasure that is complete; returns its result."""
         last_certificate = None
-        certificates = self.erasures.certificates(request.whose.user_id)
-        if request.whose.sessions is None:
+        certificates = self.erasures.certificates(request.scope.user_id)
+        if request.scope.sessions is None:
             for certificate in certificates:
                 if certificate.statement["act"] == "erased":
                     last_certificate = certificate
-        removed = self.erasures.forget_files(request.whose)
+        removed = self.erasures.forget_files(request.scope)
         result = ErasureResult(last_certificate, already=True, removed=removed)
-        return self._clean_and_search(request.whose, result, [], request.vacuum)
+        return self._clean_and_search(request.scope, result, [], request.vacuum)
 
     def new_job(self, request: ErasureRequest) -> ErasureJob:
         """Return the job of an erasure, which is not stored yet."""
         now = self.writer.clock()
         facts: dict[str, Any] = {
-            **self.redacted_words(request.whose, request.reason, request.operator),
+            **self.redacted_texts(request.scope, request.reason, request.operator),
             "requested_at": timestamp(now),
             "key_backups_until": None,
             "tree_before": self.erasures.tree_head(),
@@ -749,7 +769,7 @@ class Eraser:
             grace = request.grace // _MICROSECOND
             facts["grace"] = grace
             due_at = self.writer.time.observe().now + grace
-        return self.erasures.new_job(request.whose, due_at=due_at, facts=facts)
+        return self.erasures.new_job(request.scope, due_at=due_at, facts=facts)
 
     def is_due(self, job: ErasureJob) -> bool:
         """Whether the grace period of a job has ended, by the store's time.
@@ -770,39 +790,42 @@ class Eraser:
                 self.erasures.advance(corrected, job.stage)
         return time_left <= 0
 
-    def _with_forks(self, whose: Whose) -> Whose:
-        """Add the forks of the sessions, which show their events, and the extracts."""
-        if whose.sessions is None or self.retaining:
-            return whose
+    def _with_forks(self, scope: ErasureScope) -> ErasureScope:
+        """Return the scope with the forks of its sessions, and with memory's extracts.
+
+        Forks show the events of the sessions.
+        """
+        if scope.sessions is None or self.retaining:
+            return scope
         infos: list[SessionInfo] = []
-        for info in self.writer.log.sessions(whose.user_id):
+        for info in self.writer.log.sessions(scope.user_id):
             if info.status != "erased":
                 infos.append(info)
-        names = with_forks(self.writer, infos, whose.user_id, whose.sessions)
-        extracts = self._extracts(whose._replace(sessions=tuple(names)))
-        return whose._replace(sessions=tuple(sorted({*names, *extracts})))
+        names = with_forks(self.writer, infos, scope.user_id, scope.sessions)
+        extracts = self._extracts(scope._replace(sessions=tuple(names)))
+        return scope._replace(sessions=tuple(sorted({*names, *extracts})))
 
-    def _extracts(self, whose: Whose) -> tuple[str, ...]:
+    def _extracts(self, scope: ErasureScope) -> tuple[str, ...]:
         """Return the sessions that hold memory's extracts of these sessions."""
         log = self.writer.log
-        existing = {info.session_id for info in log.sessions(whose.user_id)}
+        existing = {info.session_id for info in log.sessions(scope.user_id)}
         if not any(name.startswith(ids.KEPT) for name in existing):
             return ()
         names: set[str] = set()
-        for session_id in whose.sessions or ():
-            names.update(extract_names(log, whose.user_id, session_id).values())
+        for session_id in scope.sessions or ():
+            names.update(extract_names(log, scope.user_id, session_id).values())
         return tuple(sorted(names & existing))
 
-    def redacted_words(
-        self, whose: Whose, reason: str, operator: str
+    def redacted_texts(
+        self, scope: ErasureScope, reason: str, operator: str
     ) -> dict[str, Any]:
         """Return reason and operator in the form that a certificate may contain."""
         return {
-            "reason": self.redacted(reason, whose),
-            "operator": self.redacted(operator, whose),
+            "reason": self.redacted(reason, scope),
+            "operator": self.redacted(operator, scope),
         }
 
-    def redacted(self, text: str, whose: Whose) -> str:
+    def redacted(self, text: str, scope: ErasureScope) -> str:
         """Return the text without ids of the user and of their sessions.
 
         Short session ids stay, because they occur in any text.
@@ -811,9 +834,9 @@ class Eraser:
         value, _ = self.writer.redactor.value({"text": storable_text})
         clean: Any = value
         redacted = str(clean["text"])
-        names: list[str] = [whose.user_id, *(whose.sessions or ())]
+        names: list[str] = [scope.user_id, *(scope.sessions or ())]
         if redacted:
-            for info in self.writer.log.sessions(whose.user_id):
+            for info in self.writer.log.sessions(scope.user_id):
                 if len(info.session_id) >= _SHORTEST_HIDDEN:
                     names.append(info.session_id)
         for name in names:
@@ -851,10 +874,10 @@ class Eraser:
         names = list(job.facts.get("names", ()))
         self._delete(job)
         self._drop_views(job)
-        removed = self.erasures.forget_files(job.whose)
+        removed = self.erasures.forget_files(job.scope)
         result = self._certify_erasure(self._advance(job, "deleted"), removed)
         try:
-            return self._clean_and_search(job.whose, result, names, vacuum)
+            return self._clean_and_search(job.scope, result, names, vacuum)
         except (errors.RefoldError, OSError) as error:
             # An error would lose the only copy of the salt, so the result is returned.
             why = f"deleted bytes could not be overwritten and searched for: {error}"
@@ -868,7 +891,7 @@ class Eraser:
         """
         if job.stage != "begun" or "copies" in job.facts:
             return job
-        return self._advance(job, "begun", copies=self._copies(job.whose))
+        return self._advance(job, "begun", copies=self._copies(job.scope))
 
     def shred(self, job: ErasureJob, *, marked: bool = False) -> ErasureJob:
         """Destroy the keys of the data, so that nobody can read it any more.
@@ -891,17 +914,17 @@ class Eraser:
         marked, its fork is added to the job, and the heads are marked again.
         """
         self.erasures.mark(job)
-        whose = self._with_forks(job.whose)
+        scope = self._with_forks(job.scope)
         # Another process may have added forks to the same job in the meantime.
-        for stored in self.erasures.jobs(job.whose.user_id):
+        for stored in self.erasures.jobs(job.scope.user_id):
             if stored.job_id == job.job_id and stored.stage == job.stage:
                 job = stored
-        marked = set(job.whose.sessions or ())
-        names = {*(whose.sessions or ()), *marked}
+        marked = set(job.scope.sessions or ())
+        names = {*(scope.sessions or ()), *marked}
         if names == marked:
             self._drop_views(job)
             return job
-        wider = whose._replace(sessions=tuple(sorted(names)))
+        wider = scope._replace(sessions=tuple(sorted(names)))
         return self._mark(self.erasures.widen(job, wider) or job)
 
     def _drop_views(self, job: ErasureJob) -> None:
@@ -910,8 +933,8 @@ class Eraser:
         This happens once the sessions are marked, and again at the end.  A process that
         concurrently builds memory from them drops it itself, unless it is killed.
         """
-        if job.whose.sessions is not None:
-            self.writer.log.drop_views(job.whose.user_id, ids.USER_SESSION)
+        if job.scope.sessions is not None:
+            self.writer.log.drop_views(job.scope.user_id, ids.USER_SESSION)
 
     def _advance(
         self, job: ErasureJob, stage: erasure.Stage, **facts: Any
@@ -925,31 +948,31 @@ class Eraser:
 
     def _count(self, job: ErasureJob) -> ErasureJob:
         """Count rows and sessions before their deletion, and store the counts."""
-        remains = self.erasures.remains(job.whose)
+        remains = self.erasures.remains(job.scope)
         names: list[str] = []
-        if job.whose.sessions is None:
-            infos = self.writer.log.sessions(job.whose.user_id)
+        if job.scope.sessions is None:
+            infos = self.writer.log.sessions(job.scope.user_id)
             names = [info.session_id for info in infos]
         if not names:
-            names = list(job.whose.sessions or ())
+            names = list(job.scope.sessions or ())
         return self._advance(
             job,
             "counted",
             counts=remains.counts,
             leaves={"count": remains.leaves, "root": remains.root.hex()},
-            shares=self._shares(job.whose),
+            shares=self._shares(job.scope),
             sessions=len(names),
             names=names[:_MOST_SEARCHED_IDS],
         )
 
-    def _shares(self, whose: Whose) -> int:
+    def _shares(self, scope: ErasureScope) -> int:
         """Return the number of served shares of these sessions."""
         log = self.writer.log
-        if whose.sessions is None:
-            return len(log.share_places(whose.user_id))
+        if scope.sessions is None:
+            return len(log.share_places(scope.user_id))
         shares = 0
-        for session_id in whose.sessions:
-            for name in log.view_names(whose.user_id, session_id):
+        for session_id in scope.sessions:
+            for name in log.view_names(scope.user_id, session_id):
                 if name.startswith(SHARE_PREFIX):
                     shares += 1
         return shares
@@ -966,11 +989,11 @@ class Eraser:
                 deleted[table] += number
                 if self.progress is not None:
                     self.progress(table, deleted[table], int(totals.get(table, 0)))
-            if not any(self.erasures.left(job.whose).values()):
+            if not self._has_rows(job.scope):
                 return
         raise errors.StoreUnavailable(
-            "rows of what was erased keep appearing",
-            remedy="close what writes them, and run `refold erase --due`",
+            "rows of erased data keep appearing",
+            remedy="stop the programs that write them, and run `refold erase --due`",
         )
 
     def _certify_erasure(
@@ -990,7 +1013,7 @@ class Eraser:
             "after": self.erasures.tree_head(),
             "leaves": self.erasures.tree_leaves(job),
         }
-        facts["rows_left"] = self.erasures.left(job.whose)
+        facts["rows_left"] = self.erasures.left(job.scope)
         facts["files_removed"] = {place: len(files) for place, files in removed.items()}
         copies = job.facts.get("copies")
         if copies is None:
@@ -1009,29 +1032,29 @@ class Eraser:
         salt: bytes,
         job: ErasureJob,
         *,
-        words: dict[str, Any] | None = None,
+        texts: dict[str, Any] | None = None,
         **facts: Any,
     ) -> Signed | None:
         """Sign the end of a job; None if another process ended it.
 
-        words: texts in the certificate, which are encrypted with the user's key.
+        texts: texts in the certificate, which are encrypted with the user's key.
         """
         now = self.writer.clock()
-        statement = self.statement(act, job.whose, salt, now)
+        statement = self.statement(act, job.scope, salt, now)
         statement["certificate_id"] = job.job_id
         statement |= facts
-        return self.erasures.certify(job, statement, now=now, texts=words)
+        return self.erasures.certify(job, statement, now=now, texts=texts)
 
     def statement(
-        self, act: str, whose: Whose, salt: bytes, now: int
+        self, act: str, scope: ErasureScope, salt: bytes, now: int
     ) -> dict[str, Any]:
         """Return the facts in the certificate of every act."""
         return {
             "format": erasure.FORMAT,
             "certificate_id": str(uuid4()),
             "act": act,
-            "scope": "user" if whose.sessions is None else "session",
-            "subject": erasure.subject(salt, whose.user_id, whose.sessions),
+            "scope": "user" if scope.sessions is None else "session",
+            "subject": erasure.subject(salt, scope.user_id, scope.sessions),
             "store": self.erasures.facts(),
             # A plain import would be one from the store to the layers above it.
             "refold": import_module("refold").__version__,
@@ -1039,15 +1062,15 @@ class Eraser:
         }
 
     def _clean_and_search(
-        self, whose: Whose, result: ErasureResult, names: list[str], vacuum: bool
+        self, scope: ErasureScope, result: ErasureResult, names: list[str], vacuum: bool
     ) -> ErasureResult:
         """Overwrite deleted bytes, and search every table and file for the data.
 
         names: ids of erased sessions.
         """
         if self.retaining:
-            return result._replace(left=self.erasures.left(whose))
-        names = [whose.user_id, *sorted({*names, *(whose.sessions or ())})]
+            return result._replace(left=self.erasures.left(scope))
+        names = [scope.user_id, *sorted({*names, *(scope.sessions or ())})]
         cleaned = self.erasures.clean(vacuum=vacuum)
         files = self.erasures.found_in_files(names)
         if any(files["files"].values()) and not cleaned["vacuum"]:
@@ -1055,7 +1078,7 @@ class Eraser:
             # Only a rewrite of the whole file removes them.
             cleaned = self.erasures.clean(vacuum=True)
             files = self.erasures.found_in_files(names)
-        left = self.erasures.left(whose)
+        left = self.erasures.left(scope)
         result = result._replace(left=left, database=self.erasures.database)
         if cleaned.get("statistics_left"):
             places = ", ".join(cleaned["statistics_left"])
@@ -1063,10 +1086,10 @@ class Eraser:
             result = result._replace(unfinished=why)
         return result._replace(cleaned=cleaned, files=files)
 
-    def record_again(self, whose: Whose, facts: dict[str, Any]) -> ErasureJob:
+    def record_again(self, scope: ErasureScope, facts: dict[str, Any]) -> ErasureJob:
         """Store the lost record of an erasure again, so that it can be undone."""
         facts = {"requested_at": timestamp(self.writer.clock()), **facts}
-        job = self.erasures.new_job(whose, due_at=None, facts=facts).at("restoring")
+        job = self.erasures.new_job(scope, due_at=None, facts=facts).at("restoring")
         self.erasures.keep(job)
         return job
 
@@ -1080,7 +1103,7 @@ class Eraser:
         if job.stage != "restoring":
             return None
         self.erasures.restore(job)
-        words = {
+        texts = {
             "reason": job.facts.get("restored_for", ""),
             "operator": job.facts.get("restored_by", ""),
         }
@@ -1088,7 +1111,7 @@ class Eraser:
             "restored",
             os.urandom(SALT),
             job,
-            words=words,
+            texts=texts,
             requested_at=job.facts["requested_at"],
         )
 
@@ -1106,7 +1129,7 @@ def _lost_record(restorable: bool) -> str:
     )
 
 
-def _covers(existing: Whose, requested: Whose) -> bool:
+def _covers(existing: ErasureScope, requested: ErasureScope) -> bool:
     """Whether an existing job erases all of the requested data."""
     if existing.sessions is None or requested.sessions is None:
         return existing.sessions is requested.sessions
@@ -1128,7 +1151,8 @@ _NO_EXTRACT: Final = (
 class Retainer:
     """Applies a retention policy to the sessions of a store.
 
-    request:   the reason, operator and options of its erasures; ``whose`` is replaced.
+    request:   the reason, operator and options of its erasures.  Each erasure replaces
+               its scope.
     dry_run:   change nothing.
     progress:  called with the user and the session of each erased session.
     erased:    called with each erasure when it is complete.
@@ -1297,7 +1321,7 @@ class Retainer:
             batch = expired
             if not self.dry_run:
                 batch = expired[:_BATCH]
-            result = self._erase(eraser, Whose(user_id, tuple(batch)), infos)
+            result = self._erase(eraser, ErasureScope(user_id, tuple(batch)), infos)
             if result is None:
                 failed += 1
                 if failed == _TRIES:
@@ -1320,8 +1344,8 @@ class Retainer:
         if not names or self._is_held(user_id, len(names)):
             return
         infos = self.writer.log.sessions(user_id)
-        whose = Whose(user_id, tuple(sorted(names)))
-        result = self._erase(eraser, whose, infos, since=now)
+        scope = ErasureScope(user_id, tuple(sorted(names)))
+        result = self._erase(eraser, scope, infos, since=now)
         if result is None:
             return
         self._extracts += len(names)
@@ -1407,7 +1431,7 @@ class Retainer:
     def _erase(
         self,
         eraser: Eraser,
-        whose: Whose,
+        scope: ErasureScope,
         infos: list[SessionInfo],
         *,
         since: int | None = None,
@@ -1421,10 +1445,12 @@ class Retainer:
         if self.dry_run:
             return ErasureResult()
         if since is None and self.policy.lasting:
-            self._keep_extracts(whose, infos)
-            infos = self.writer.log.sessions(whose.user_id)
-        job = eraser.new_job(replace(self.request, whose=whose))
-        used_after = self._since if since is None else since
+            self._keep_extracts(scope, infos)
+            infos = self.writer.log.sessions(scope.user_id)
+        job = eraser.new_job(replace(self.request, scope=scope))
+        used_after = since
+        if used_after is None:
+            used_after = self._since
         unused = erasure.Unused(
             since=used_after,
             reads=self.policy.since == "access",
@@ -1435,19 +1461,19 @@ class Retainer:
             begun = self.writer.log.retention.begin_unused(job, unused)
         if begun is None:
             return None
-        for name in whose.sessions or ():
+        for name in scope.sessions or ():
             if self.progress is not None:
-                self.progress(whose.user_id, name)
+                self.progress(scope.user_id, name)
         result = eraser.run(begun)
         if self.erased is not None:
             self.erased(result)
         return result
 
-    def _keep_extracts(self, whose: Whose, infos: list[SessionInfo]) -> None:
+    def _keep_extracts(self, scope: ErasureScope, infos: list[SessionInfo]) -> None:
         """Record the extracts that memory keeps of sessions before their erasure."""
-        last_uses = self._last_uses(whose.user_id, infos)
+        last_uses = self._last_uses(scope.user_id, infos)
         for info in infos:
-            if info.session_id in (whose.sessions or ()):
+            if info.session_id in (scope.sessions or ()):
                 last_use = last_uses[info.session_id]
                 with suppress(*_NO_EXTRACT):
                     keep_extracts(self.writer, info, self.policy.lasting, last_use)
@@ -1477,7 +1503,7 @@ class Keys:
         Raises UserNotFound, KeyUnavailable, Erased.
         """
         ids.check_id("user_id", user_id)
-        Eraser(self.writer).refuse_absent(Whose(user_id), absent_ok=False)
+        Eraser(self.writer).refuse_absent(ErasureScope(user_id), absent_ok=False)
         return self.writer.log.erasures.rotate_user(user_id)
 
     @recorded("key_rotation")

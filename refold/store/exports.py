@@ -22,7 +22,7 @@ from refold.domain import errors
 from refold.domain.canonical import digest, repaired
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Draft, Envelope, microseconds
-from refold.domain.erasure import SALT, StoredExport, Whose, subject, timestamp
+from refold.domain.erasure import SALT, ErasureScope, StoredExport, subject, timestamp
 from refold.domain.events import Item, JsonObject
 from refold.domain.ids import MAIN, USER_SESSION, StreamId
 from refold.domain.ports import EventLog, Scope, SessionInfo
@@ -508,14 +508,14 @@ def check_dataset(writer: Writer, users: Iterable[str]) -> None:
             )
 
 
-def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
+def datasets(log: EventLog, scope: ErasureScope) -> list[JsonObject]:
     """Return the datasets that may have rows of a user, or of some of their sessions.
 
     Each has the id of its export and the ids of the rows.
 
     Raises the errors of reading the session ``_user``.
     """
-    stream = StreamId(whose.user_id, USER_SESSION, MAIN)
+    stream = StreamId(scope.user_id, USER_SESSION, MAIN)
     exported: list[JsonObject] = []
     for envelope in read_pages(log, stream, types=("item",)):
         item = envelope.payload
@@ -533,11 +533,11 @@ def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
             continue
         key = bytes.fromhex(seed)
         rows: list[Any] = []
-        if whose.sessions is None:
-            rows.append(subject(key, whose.user_id, None))
+        if scope.sessions is None:
+            rows.append(subject(key, scope.user_id, None))
         else:
-            for session_id in whose.sessions:
-                rows.append(subject(key, whose.user_id, [session_id]))
+            for session_id in scope.sessions:
+                rows.append(subject(key, scope.user_id, [session_id]))
         exported.append({"export": export, "rows": rows})
     return exported
 

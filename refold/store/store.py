@@ -614,7 +614,7 @@ class SessionStore:
         from refold.store import erasure
 
         request = erasure.ErasureRequest(
-            whose=erasure.whose_of(user_id, session_id),
+            scope=erasure.erasure_scope(user_id, session_id),
             reason=reason,
             operator=operator,
             grace=grace,

@@ -16,20 +16,24 @@ from refold.domain.seals import Seals
 from refold.testing.event_log import ADA, BOB, NOW, append_to, user_inputs, write
 
 _SECOND_SESSION = ADA._replace(session_id="s-2")
-_WHOLE_USER = erasure.Whose("ada")
-_FIRST_SESSION = erasure.Whose("ada", ("s-1",))
+_WHOLE_USER = erasure.ErasureScope("ada")
+_FIRST_SESSION = erasure.ErasureScope("ada", ("s-1",))
 _COURT_CASE = erasure.LegalHold("case 7", "a court asked", NOW)
 _FREEZE = erasure.LegalHold(erasure.FREEZE, "disputed", NOW)
 
 
-def begin(log: EventLog, whose: erasure.Whose = _WHOLE_USER) -> erasure.ErasureJob:
+def begin(
+    log: EventLog, scope: erasure.ErasureScope = _WHOLE_USER
+) -> erasure.ErasureJob:
     """Begin an erasure."""
-    return log.erasures.begin(log.erasures.new_job(whose, due_at=None, facts={}))
+    return log.erasures.begin(log.erasures.new_job(scope, due_at=None, facts={}))
 
 
-def shred(log: EventLog, whose: erasure.Whose = _WHOLE_USER) -> erasure.ErasureJob:
+def shred(
+    log: EventLog, scope: erasure.ErasureScope = _WHOLE_USER
+) -> erasure.ErasureJob:
     """Begin an erasure, and destroy the keys."""
-    job = begin(log, whose)
+    job = begin(log, scope)
     log.erasures.mark(job)
     log.erasures.destroy_keys(job, now=NOW)
     stored = log.erasures.advance(job.at("shredded"), "begun")
@@ -106,7 +110,7 @@ class ErasuresContract:
         assert log.erasures.advance(held, "shredded") == job
         assert log.erasures.advance(held, "begun") == held
         assert log.erasures.jobs() == [held]
-        assert begin(log, erasure.Whose("bob")).stage == "begun"
+        assert begin(log, erasure.ErasureScope("bob")).stage == "begun"
         assert log.erasures.advance(replace(held, job_id="another"), "held") is None
 
     def test_a_marked_user_can_be_neither_read_nor_written(self, log: EventLog) -> None:
@@ -169,7 +173,7 @@ class ErasuresContract:
         assert counts == deleted
         assert (counts["events"], counts["blobs"]) == (remains.leaves, 1) == (5, 1)
         assert set(log.erasures.left(_WHOLE_USER).values()) == {0}
-        assert log.erasures.left(erasure.Whose("bob"))["events"] == 2
+        assert log.erasures.left(erasure.ErasureScope("bob"))["events"] == 2
         assert len(log.read(BOB)) == 2
 
     def test_one_session_can_be_erased_alone(self, log: EventLog) -> None:
@@ -189,11 +193,11 @@ class ErasuresContract:
         fill(log)
         job = begin(log, _FIRST_SESSION)
 
-        wider = log.erasures.widen(job, erasure.Whose("ada", ("s-1", "s-2")))
+        wider = log.erasures.widen(job, erasure.ErasureScope("ada", ("s-1", "s-2")))
 
         assert wider is not None
         assert log.erasures.jobs() == [wider]
-        assert wider.whose.sessions == ("s-1", "s-2")
+        assert wider.scope.sessions == ("s-1", "s-2")
 
     def test_a_certificate_ends_a_job_once(self, log: EventLog) -> None:
         fill(log)

@@ -15,7 +15,7 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteDatabase
-from refold.domain.erasure import ErasureJob, Remains, Signed, Whose
+from refold.domain.erasure import ErasureJob, ErasureScope, Remains, Signed
 from refold.domain.ports import Scanned
 from refold.domain.seals import Seals, SealsVerified, TreeHead
 from refold.testing import memory_log
@@ -81,7 +81,7 @@ class Noop:
         return method
 
 
-JOB = ErasureJob("job", "ref", Whose("ada"), "begun", None, {})
+JOB = ErasureJob("job", "ref", ErasureScope("ada"), "begun", None, {})
 HEAD = TreeHead("store", 0, b"", 0, 0, "key")
 ERASURES = Noop(
     new_job=JOB,

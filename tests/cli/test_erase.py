@@ -101,9 +101,9 @@ def test_a_certificate_is_verified_and_a_forged_one_is_detected(
 
     assert refold("verify", "--certificate", file).code == 0
     assert refold("verify", "--certificate", file, "--public-key", key).code == 0
-    whose = ("--certificate", file, "--salt", salt, "--user")
-    assert refold("verify", *whose, "lin").code == 0
-    assert "another user" in refold("verify", *whose, "bob").out
+    check_subject = ("--certificate", file, "--salt", salt, "--user")
+    assert refold("verify", *check_subject, "lin").code == 0
+    assert "another user" in refold("verify", *check_subject, "bob").out
 
     for old, new in (("lin asked", "he asked"), ('"events":', '"event":')):
         file.write_text(

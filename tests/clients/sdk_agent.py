@@ -178,13 +178,13 @@ class Chat(Agent):
     def answer(self) -> list[tuple[str, str]]:
         response, close = self.response()
         text = ""
-        made: dict[int, dict[str, Any]] = {}
+        tool_calls: dict[int, dict[str, Any]] = {}
         if self.options.stream:
             for chunk in self.pieces(response, close):
                 delta = chunk.choices[0].delta if chunk.choices else None
                 text += (delta and delta.content) or ""
                 for piece in (delta and delta.tool_calls) or ():
-                    call = made.setdefault(
+                    call = tool_calls.setdefault(
                         piece.index, {"id": "", "name": "", "arguments": ""}
                     )
                     call["id"] += piece.id or ""
@@ -195,7 +195,7 @@ class Chat(Agent):
             text = message.content or ""
             for index, call in enumerate(message.tool_calls or ()):
                 function = call.function
-                made[index] = {
+                tool_calls[index] = {
                     "id": call.id,
                     "name": function.name,
                     "arguments": function.arguments,
@@ -203,7 +203,7 @@ class Chat(Agent):
         say(text)
         entry: dict[str, Any] = {"role": "assistant", "content": text or None}
         calls: list[tuple[str, str]] = []
-        for call in made.values():
+        for call in tool_calls.values():
             function = {"name": call["name"], "arguments": call["arguments"]}
             entry.setdefault("tool_calls", []).append(
                 {"id": call["id"], "type": "function", "function": function}
@@ -402,11 +402,13 @@ class Ollama(Agent):
         responses = [response]
         if self.options.stream:
             responses = list(self.pieces(response, response.close))
-        text = "".join(one.message.content or "" for one in responses)
-        made = [call for one in responses for call in one.message.tool_calls or ()]
+        text = "".join(response.message.content or "" for response in responses)
+        tool_calls: list[Any] = []
+        for response in responses:
+            tool_calls += response.message.tool_calls or ()
         say(text)
         message: dict[str, Any] = {"role": "assistant", "content": text}
-        if made:
+        if tool_calls:
             message["tool_calls"] = [
                 {
                     "function": {
@@ -414,10 +416,10 @@ class Ollama(Agent):
                         "arguments": dict(call.function.arguments),
                     }
                 }
-                for call in made
+                for call in tool_calls
             ]
         self.history.append(message)
-        return [("", call.function.arguments["command"]) for call in made]
+        return [("", call.function.arguments["command"]) for call in tool_calls]
 
     def returned(self, results: list[tuple[str, str]]) -> None:
         for _, output in results:

@@ -48,7 +48,7 @@ class TestCodex(TranscriptContract):
                 assert "Nothing to add." in answers_of(session)
         # Both may ask at the same time, so either may get the last answer.
         ((parent_id, seq),) = parents_of(sessions)
-        (parent,) = [one for one in sessions if one.session_id == parent_id]
+        (parent,) = [session for session in sessions if session.session_id == parent_id]
         (spawned,) = [event for event in parent.events() if event.seq == seq]
         assert getattr(spawned.payload, "tool_name", spawned.type) == "spawn_agent"
 

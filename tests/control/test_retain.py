@@ -218,7 +218,7 @@ def test_a_session_used_before_its_erasure_stays(
     begin = retention.begin_unused
 
     def interrupted(self: Any, job: Any, unused: Unused) -> Any:
-        if job.whose.user_id == "ada":
+        if job.scope.user_id == "ada":
             session = then.session(user_id="ada", session_id="adas")
             if used == "append":
                 session.append(user_inputs("still here"))
@@ -236,7 +236,7 @@ def test_a_session_used_before_its_erasure_stays(
     assert done.sessions == [("bob", "bobs")]
     assert "adas" in session_ids(with_old_sessions)
     assert then.session(user_id="ada", session_id="adas").events()
-    assert [job.whose.user_id for job in with_old_sessions.erasures.pending()] == []
+    assert [job.scope.user_id for job in with_old_sessions.erasures.pending()] == []
 
 
 def _access(store: SessionStore) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from refold.domain.erasure import Whose
+from refold.domain.erasure import ErasureScope
 from tests.support import warm
 from tests.support.engines import BOTH
 from tests.support.retainer import POLICY, STEPS, in_a_year
@@ -41,4 +41,4 @@ def test_a_killed_retention_is_completed(
         assert len(done.sessions) == (2 if step == "nothing is done" else 0)
         assert (store.sessions(internal=True), store.erasures.pending()) == ([], [])
         assert len(store.erasures.certificates()) == 1
-        assert not any(store.log.erasures.left(Whose("ada")).values())
+        assert not any(store.log.erasures.left(ErasureScope("ada")).values())

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from refold.adapters.importers.dataset import Dataset, Tables
 from refold.adapters.log import EncryptedLog
 from refold.domain.chain import length_prefixed
-from refold.domain.erasure import Whose
+from refold.domain.erasure import ErasureScope
 from refold.domain.errors import Erased, ExportFailed, SessionNotFound
 from refold.store import SessionStore
 from refold.store.exports import CopyRecords
@@ -170,7 +170,7 @@ def test_no_export_of_an_erased_user_is_recorded(
 ) -> None:
     fill(store)
     log = store.log
-    job = log.erasures.new_job(Whose("ada"), due_at=None, facts={})
+    job = log.erasures.new_job(ErasureScope("ada"), due_at=None, facts={})
     log.erasures.mark(log.erasures.begin(job))
 
     with pytest.raises(Erased):

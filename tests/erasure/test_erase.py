@@ -11,7 +11,7 @@ import pytest
 
 import refold
 from refold.adapters.keys.signatures import signed_by
-from refold.domain.erasure import FORMAT, LegalHold, Signed, Whose, subject
+from refold.domain.erasure import FORMAT, ErasureScope, LegalHold, Signed, subject
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.store import SessionStore
 from refold.store.contexts import Viewer
@@ -356,10 +356,10 @@ def test_nothing_names_an_erased_user_with_a_held_session(
 def test_an_impossible_time_is_refused_and_nothing_is_erased(
     filled: SessionStore, name: str, span: timedelta
 ) -> None:
-    whose: Any = {name: span}
+    options: Any = {name: span}
 
     with pytest.raises(refold.RefoldError, match=name):
-        filled.erase("ada", "she asked", **whose)
+        filled.erase("ada", "she asked", **options)
 
     assert filled.session(user_id="ada", session_id="one").events()
     assert filled.erasures.pending() == []
@@ -420,7 +420,7 @@ def test_the_users_own_stream_cannot_be_erased_alone(
 ) -> None:
     store.user("ada").consent("declarative_memory", reason="asked")
 
-    with pytest.raises(refold.InvalidEvent, match="of the whole user"):
+    with pytest.raises(refold.InvalidEvent, match="belongs to the whole user"):
         store.erase("ada", "asked", session_id="_user")
 
 
@@ -534,7 +534,7 @@ def test_an_interrupted_erasure_keeps_the_salt_of_the_caller(
     filled: SessionStore,
 ) -> None:
     salt = b"s" * 32
-    request = ErasureRequest(Whose("ada"), "asked", "", salt=salt)
+    request = ErasureRequest(ErasureScope("ada"), "asked", "", salt=salt)
     filled.log.erasures.begin(Eraser(filled.writer).new_job(request))
 
     (erased,) = filled.erasures.complete()

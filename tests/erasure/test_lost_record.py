@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from refold.domain.erasure import Whose
+from refold.domain.erasure import ErasureScope
 from refold.domain.errors import Erased, NotErased, UserNotFound
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
@@ -46,7 +46,7 @@ def test_a_lost_grace_can_be_restored(filled: SessionStore) -> None:
     filled.erase("ada", "asked", grace=GRACE)
     delete_erasure_records(filled)
     (stranded,) = filled.erasures.stranded()
-    assert stranded == (Whose("ada"), True)
+    assert stranded == (ErasureScope("ada"), True)
 
     signed = filled.erasures.restore("ada", "a mistake")
 
@@ -61,7 +61,7 @@ def test_a_lost_grace_of_one_session_can_be_restored(filled: SessionStore) -> No
     filled.erase("ada", "asked", session_id="one", grace=GRACE)
     delete_erasure_records(filled)
     (stranded,) = filled.erasures.stranded("ada")
-    assert stranded == (Whose("ada", ("one", "one-fork")), True)
+    assert stranded == (ErasureScope("ada", ("one", "one-fork")), True)
 
     filled.erasures.restore("ada", "a mistake")
 
@@ -94,7 +94,7 @@ def test_an_erasure_without_keys_is_completed_without_its_record(
 ) -> None:
     interrupt_erasure_before(filled, monkeypatch, "remains")
     delete_erasure_records(filled)
-    assert filled.erasures.stranded() == [(Whose("ada"), False)]
+    assert filled.erasures.stranded() == [(ErasureScope("ada"), False)]
     with pytest.raises(NotErased):
         filled.erasures.restore("ada", "a mistake")
 
@@ -112,7 +112,7 @@ def test_an_erasure_interrupted_before_its_keys_are_destroyed_can_be_undone(
 ) -> None:
     interrupt_erasure_before(filled, monkeypatch, "destroy_keys")
     delete_erasure_records(filled)
-    assert filled.erasures.stranded() == [(Whose("ada"), True)]
+    assert filled.erasures.stranded() == [(ErasureScope("ada"), True)]
 
     filled.erasures.restore("ada", "a mistake")
 

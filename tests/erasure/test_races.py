@@ -15,7 +15,7 @@ import pytest
 
 import refold
 from refold.adapters.erasure import StoredErasureSteps
-from refold.domain.erasure import FORMAT, LegalHold, Whose
+from refold.domain.erasure import FORMAT, ErasureScope, LegalHold
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
@@ -370,7 +370,7 @@ def test_a_new_session_during_an_erasure_raises_erased(
     user, eraser = user_and_eraser_stores
     erasures: Any = eraser.log.erasures
 
-    erasures.begin(erasures.new_job(Whose("ada"), due_at=None, facts={}))
+    erasures.begin(erasures.new_job(ErasureScope("ada"), due_at=None, facts={}))
 
     for session_id in ("new", "new"):
         with pytest.raises(refold.Erased):
@@ -384,7 +384,7 @@ def test_a_hold_that_waits_for_an_erasure_does_not_undo_it(
     """For an unknown user no row exists that both could lock."""
     with open_at(_postgres_store, tmp_path) as store:
         erasures: Any = store.log.erasures
-        job = erasures.new_job(Whose("ada"), due_at=None, facts={})
+        job = erasures.new_job(ErasureScope("ada"), due_at=None, facts={})
         hold = LegalHold("case 7", "a court asked", 1)
         statement = {"format": FORMAT, "act": "held", "certificate_id": "c-1"}
         certificate = erasures.sign("ada", statement, now=1)

@@ -21,7 +21,7 @@ from langgraph.types import Command, interrupt
 import refold
 from refold.adapters.frameworks.langgraph import RefoldSaver
 from refold.domain.errors import InvalidEvent, OnHold
-from refold.redaction.chokepoint import JudgedItem
+from refold.redaction.chokepoint import RedactedItem
 from tests.frameworks.contract import (
     ANSWER,
     MAIL,
@@ -342,14 +342,14 @@ def test_changing_a_value_that_was_read_changes_nothing_stored(url: str) -> None
 def test_stored_items_of_a_list_are_not_redacted_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged: list[Any] = []
-    original = JudgedItem.__init__
+    redacted: list[Any] = []
+    original = RedactedItem.__init__
 
-    def counted(self: JudgedItem, *arguments: Any) -> None:
-        judged.append(arguments)
+    def counted(self: RedactedItem, *arguments: Any) -> None:
+        redacted.append(arguments)
         original(self, *arguments)
 
-    monkeypatch.setattr(JudgedItem, "__init__", counted)
+    monkeypatch.setattr(RedactedItem, "__init__", counted)
     with refold.open(url) as store:
         saver, counts = RefoldSaver(store, user_id="ada"), []
         messages: list[Any] = []
@@ -357,9 +357,9 @@ def test_stored_items_of_a_list_are_not_redacted_again(
         for number in range(45):
             messages.append(message(SampleMessage("user", f"say {number}"), number))
             notes.append({"note": number})
-            judged.clear()
+            redacted.clear()
             saved(saver, messages=messages, notes=notes)
-            counts.append(len(judged))
+            counts.append(len(redacted))
 
         assert counts[-1] == counts[5] <= 4
         assert stored_values(saver) == {"messages": messages, "notes": notes}

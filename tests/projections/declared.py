@@ -9,7 +9,7 @@ import refold
 from refold.domain.envelope import Envelope, from_microseconds
 from refold.domain.events import Event, Verdict
 from refold.projections.memory.profile import Profile, profile
-from refold.projections.memory.verdicts import Judge, Judged
+from refold.projections.memory.verdicts import Judge, SessionVerdicts
 from tests.projections.logs import envelope
 
 DAY = 86_400_000_000
@@ -43,17 +43,17 @@ def events_of(*events: Event, day: float = 0, name: str = "s") -> list[Envelope]
 
 def judge(
     session_id: str, events: Iterable[Envelope], taints: Iterable[str] = ()
-) -> Judged:
+) -> SessionVerdicts:
     """Return what the verdicts in these events of a session show."""
     judging = Judge(session_id)
     for event in events:
         judging.take(event)
-    return judging.judged(taints)
+    return judging.verdicts(taints)
 
 
 def judged_session(
     *results: str, day: float = 0, taints: tuple[str, ...] = (), **fields: Any
-) -> Judged:
+) -> SessionVerdicts:
     """Return what a session of that day with these verdicts shows.
 
     The session is named after the day.
@@ -64,6 +64,6 @@ def judged_session(
     )
 
 
-def profile_of(*sessions: Judged, day: float = 10, **how: Any) -> Profile:
+def profile_of(*sessions: SessionVerdicts, day: float = 10, **how: Any) -> Profile:
     """Return the profile that the sessions give on that day."""
     return profile("ada", sessions, now=int(START + day * DAY), **how)

@@ -163,7 +163,7 @@ def test_the_outline_names_all_events_of_the_view(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
     walk = Walk(strategy).go(events)
-    outline = strategy.judged(walk.outline)
+    outline = strategy.as_shown(walk.outline)
     reads = outline.reads(strategy.show(outline).raw)
     live = outline.shown_summaries
     named = [e for e in events if any(a <= e.seq <= b for a, b in reads)]

@@ -20,7 +20,7 @@ from refold.projections.memory.profile import (
     lines,
     weights,
 )
-from refold.projections.memory.verdicts import MISTAKES, Judged, credit_of
+from refold.projections.memory.verdicts import MISTAKES, SessionVerdicts, credit_of
 from tests.projections.declared import (
     DAY,
     RIGHT,
@@ -44,7 +44,7 @@ def of_kind(profile: Profile, kind: str) -> list[Item]:
 
 def daily(
     *results: str, days: Sequence[float] = (0, 1, 2), **verdict_fields: Any
-) -> list[Judged]:
+) -> list[SessionVerdicts]:
     return [judged_session(*results, day=day, **verdict_fields) for day in days]
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from refold.domain.canonical import canonical
 from refold.projections.memory.items import INDEPENDENT
 from refold.projections.memory.profile import Stated, lines, profile
-from refold.projections.memory.verdicts import Judged
+from refold.projections.memory.verdicts import SessionVerdicts
 from tests.projections.declared import DAY, START, events_of, judge, verdicts
 
 NOW = START + 100 * DAY
@@ -34,65 +34,66 @@ STATED = st.dictionaries(
 
 
 @st.composite
-def sessions(draw: st.DrawFn) -> list[Judged]:
+def sessions(draw: st.DrawFn) -> list[SessionVerdicts]:
     """Some sessions of different names, on some days."""
     days = draw(st.lists(st.integers(0, 99), max_size=7))
     return [one_session(draw, f"s-{nr}", day) for nr, day in enumerate(days)]
 
 
-def one_session(draw: st.DrawFn, name: str, day: int) -> Judged:
+def one_session(draw: st.DrawFn, name: str, day: int) -> SessionVerdicts:
     drawn = draw(st.lists(st.tuples(RESULTS, WHAT), min_size=1, max_size=3))
     first, events = 1, []
     for results, fields in drawn:
         events.append(verdicts(*results, first=first, **fields))
-        first += draw(st.integers(0, len(results)))  # some are judged again
+        first += draw(st.integers(0, len(results)))  # some items get another verdict
     taints = draw(st.sampled_from([(), (), ("untrusted_result",)]))
     return judge(name, events_of(*events, day=day, name=name), taints)
 
 
-def written(judgeds: list[Judged], stated: dict[str, Stated]) -> bytes:
-    return canonical(profile("ada", judgeds, stated, now=NOW).to_json())
+def written(sessions: list[SessionVerdicts], stated: dict[str, Stated]) -> bytes:
+    return canonical(profile("ada", sessions, stated, now=NOW).to_json())
 
 
 @given(sessions(), STATED, st.randoms(use_true_random=False))
 def test_the_order_of_sessions_does_not_matter(
-    judgeds: list[Judged], stated: dict[str, Stated], shuffling: random.Random
+    sessions: list[SessionVerdicts], stated: dict[str, Stated], shuffling: random.Random
 ) -> None:
-    other = [*judgeds, *judgeds[:2]]
+    other = [*sessions, *sessions[:2]]
     shuffling.shuffle(other)
 
-    assert written(other, stated) == written(judgeds, stated)
+    assert written(other, stated) == written(sessions, stated)
 
 
 @given(sessions())
-def test_a_stored_profile_stays_the_same(judgeds: list[Judged]) -> None:
+def test_a_stored_profile_stays_the_same(sessions: list[SessionVerdicts]) -> None:
     stored = [
-        Judged.load(json.loads(json.dumps(judged_.dump()))) for judged_ in judgeds
+        SessionVerdicts.load(json.loads(json.dumps(session.dump())))
+        for session in sessions
     ]
 
-    assert stored == judgeds
+    assert stored == sessions
 
 
 @given(sessions(), st.data())
 def test_removing_a_session_removes_its_effect(
-    judgeds: list[Judged], data: st.DataObject
+    sessions: list[SessionVerdicts], data: st.DataObject
 ) -> None:
-    if not judgeds:
+    if not sessions:
         return
-    gone = data.draw(st.sampled_from(judgeds))
+    gone = data.draw(st.sampled_from(sessions))
 
-    left = profile("ada", [judged_ for judged_ in judgeds if judged_ != gone], now=NOW)
+    left = profile("ada", [session for session in sessions if session != gone], now=NOW)
 
     written = canonical(left.to_json()).decode()
     assert f'"{gone.session_id}"' not in written
 
 
 @given(sessions())
-def test_a_tainted_session_changes_no_number(judgeds: list[Judged]) -> None:
-    clean = [session_judged for session_judged in judgeds if not session_judged.taints]
+def test_a_tainted_session_changes_no_number(sessions: list[SessionVerdicts]) -> None:
+    clean = [session for session in sessions if not session.taints]
 
     with_, without = (
-        profile("ada", sessions_used, now=NOW) for sessions_used in (judgeds, clean)
+        profile("ada", sessions_used, now=NOW) for sessions_used in (sessions, clean)
     )
 
     numbers: Any = [
@@ -107,9 +108,9 @@ def test_a_tainted_session_changes_no_number(judgeds: list[Judged]) -> None:
 
 @given(sessions(), STATED)
 def test_a_profile_claims_no_more_than_its_evidence(
-    judgeds: list[Judged], stated: dict[str, Stated]
+    sessions: list[SessionVerdicts], stated: dict[str, Stated]
 ) -> None:
-    derived = profile("ada", judgeds, stated, now=NOW)
+    derived = profile("ada", sessions, stated, now=NOW)
 
     assert len({item.memory_id for item in derived.items}) == len(derived.items)
     for item in derived.items:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refold.projections.memory.profile import MOST, Stated, lines, why_not
-from refold.projections.memory.verdicts import Judged
+from refold.projections.memory.verdicts import SessionVerdicts
 from tests.projections.declared import (
     DAY,
     RIGHT,
@@ -21,7 +21,7 @@ SIGN: dict[str, Any] = {"error_type": "sign error"}
 
 def daily(
     *results: str, days: Sequence[float] = (0, 1, 2), **fields: Any
-) -> list[Judged]:
+) -> list[SessionVerdicts]:
     return [judged_session(*results, day=day, **fields) for day in days]
 
 

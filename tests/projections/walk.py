@@ -81,14 +81,14 @@ class Walk:
     @property
     def changes(self) -> object:
         """A value that stays equal as long as the beginning of views stays the same."""
-        judged = self.strategy.judged(self.outline)
+        shown = self.strategy.as_shown(self.outline)
         left_out = self.strategy.show(self.outline).left_out
         of_session = [
             recorded
             for recorded in self.compactions
             if recorded.compaction.kind == "session"
         ]
-        return len(of_session), judged.cleared, left_out
+        return len(of_session), shown.cleared, left_out
 
     def check(self) -> None:
         """Make one check: the decision, and all that follow from it."""

@@ -29,9 +29,9 @@ ENGINES: tuple[EngineName, ...] = ("stdlib", "vectorscan")
 scanner = Scanner(DEFAULT_RULES, "stdlib")
 
 
-def counting(judged: list[str]) -> Redactor:
+def counting(judged_values: list[str]) -> Redactor:
     def judge(found: Candidate) -> bool:
-        judged.append(found.value)
+        judged_values.append(found.value)
         return True
 
     rule = Rule(id="x", type="X", pattern="x-[a-z]{4}", gate=("x-",), validator=judge)
@@ -47,13 +47,13 @@ def counting(judged: list[str]) -> Redactor:
     ],
 )
 def test_too_large_events_are_refused_before_redaction(content: Any) -> None:
-    judged: list[str] = []
+    judged_values: list[str] = []
     draft = Draft(ToolResult(call_id="c", content=content))
     limits = Limits(leaf_bytes=1024, event_bytes=1400)
 
     with pytest.raises(EventTooLarge):
-        redact(draft, now=1, redactor=counting(judged), limits=limits)
-    assert judged == []
+        redact(draft, now=1, redactor=counting(judged_values), limits=limits)
+    assert judged_values == []
 
 
 def test_a_long_text_of_a_small_event_is_redacted_and_kept() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import refold
 from refold.adapters.sql.keystore import SqlKeyStore
-from refold.domain.erasure import ErasureJob, Whose
+from refold.domain.erasure import ErasureJob, ErasureScope
 from refold.domain.errors import LeaseLost
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
@@ -132,7 +132,7 @@ def unfinished_erasure(store: SessionStore) -> ErasureJob:
     """An erasure job whose user is marked as erased while the keys still exist."""
     eraser = Eraser(store.writer)
     job = store.log.erasures.begin(
-        eraser.new_job(ErasureRequest(Whose("ada"), "asked", ""))
+        eraser.new_job(ErasureRequest(ErasureScope("ada"), "asked", ""))
     )
     store.log.erasures.mark(job)
     return job

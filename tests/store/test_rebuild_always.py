@@ -104,22 +104,24 @@ class AlwaysInUse(Walk):
             assert event is not None
             self.events.append(event)
             self.outline = self.strategy.fold(self.outline, event)
-            judged = event.seq in ends or (
+            is_decision_point = event.seq in ends or (
                 following is not None and following.seq in calls
             )
-            self.wait(event.ts, following.ts if following else until, judged=judged)
+            next_at = following.ts if following else until
+            self.wait(event.ts, next_at, is_decision_point=is_decision_point)
             digests.append(self.view().digest)
         return digests
 
-    def wait(self, now: datetime, until: datetime, *, judged: bool) -> None:
-        if judged:
+    def wait(self, now: datetime, until: datetime, *, is_decision_point: bool) -> None:
+        if is_decision_point:
             self.judge(now)
         while due := self.strategy.due_at(self.outline, now):
             due = max(due, now)
-            if due >= until or (judged and due == now):
+            if due >= until or (is_decision_point and due == now):
                 return
             self.judge(due)
-            now, judged = due, True
+            now = due
+            is_decision_point = True
 
     def judge(self, now: datetime) -> None:
         due = self.strategy.decide(self.outline, now)

@@ -21,7 +21,7 @@ from refold.adapters.importers import dataset
 from refold.adapters.importers.dataset import Tables
 from refold.adapters.sql import recorder as rows
 from refold.adapters.sql.recorder import Recorder
-from refold.domain.erasure import Whose
+from refold.domain.erasure import ErasureScope
 from refold.domain.errors import ExportFailed, InvalidConfiguration, KeyUnavailable
 from refold.domain.events import Attachment
 from refold.opener import open_recorder
@@ -211,7 +211,7 @@ def test_a_user_under_erasure_is_left_out_of_all_columns(
 ) -> None:
     """His erasure would not find copies that are recorded only later."""
     writer = filled.session(user_id="bob", session_id="s").writer
-    Eraser(writer).begin(ErasureRequest(Whose("bob"), "asked", ""))
+    Eraser(writer).begin(ErasureRequest(ErasureScope("bob"), "asked", ""))
 
     manifest: Any = tables(filled).write(tmp_path / "out").manifest
 

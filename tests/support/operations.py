@@ -15,7 +15,7 @@ from refold.adapters.log import EncryptedLog
 from refold.adapters.rows import Batch, Wrote
 from refold.adapters.sql.access_log import AccessTable
 from refold.adapters.sql.recorder import FollowingStreams
-from refold.domain.erasure import Accesses, Unused, Whose
+from refold.domain.erasure import Accesses, ErasureScope, Unused
 from refold.domain.errors import StaleSession
 from refold.domain.ids import StreamId
 from refold.domain.ports import Append, Head, Scope
@@ -252,8 +252,8 @@ def _unused(store: SessionStore) -> None:
     talk(store.session(user_id="max", session_id="old"), 2)
     talk(store.session(user_id="max", session_id="new"), 2)
     eraser = Eraser(session_of(store).writer)
-    whose = Whose("max", ("old",))
-    job = eraser.new_job(ErasureRequest(whose, "retention", ""))
+    scope = ErasureScope("max", ("old",))
+    job = eraser.new_job(ErasureRequest(scope, "retention", ""))
     unused = Unused(store.clock(), reads=True, all_sessions=("new", "old"))
     assert store.log.retention.begin_unused(job, unused) is not None
     eraser.run(job)

@@ -357,7 +357,7 @@ class _Thread:
         # The stored form of other values, by the digest of their bytes.
         self.stored = _Recent()
         # Redacted items that were not written yet, by digest.
-        self.judged = _Recent(_MOST_WRITTEN)
+        self.redacted = _Recent(_MOST_WRITTEN)
         # The values of items that were written last, by seq.
         self.written = _Recent(_MOST_WRITTEN)
         # The messages at the start of the list of each channel: states and digests.
@@ -375,7 +375,7 @@ class _Thread:
                     self.values,
                     self.seen,
                     self.stored,
-                    self.judged,
+                    self.redacted,
                     self.written,
                     self.lists,
                 ):
@@ -398,8 +398,8 @@ class _Thread:
         """
         session = self.session
         first = self.state["seq"] + 1
-        judged = list(session.writer.judged(session.stream, natives))
-        items: list[Native | Draft] = [native for native, _ in judged]
+        redacted = list(session.writer.redacted_items(session.stream, natives))
+        items: list[Native | Draft] = [native for native, _ in redacted]
         if edit is not None:
             items.append(edit)
         receipt = session.native.append(FORMAT, items, opaque=opaque, unscanned="stub")
@@ -407,7 +407,7 @@ class _Thread:
         if receipt[:2] != expected or session.writer.redactor.numbered:
             self.read_on()  # an item has several events, or others wrote, too
             return
-        for seq, (native, value) in enumerate(judged, first):
+        for seq, (native, value) in enumerate(redacted, first):
             item = NativeItem(seq, FORMAT.name, native.kind, native.id, value, ())
             self._take(item)
         self.state["seq"] = expected[1]
@@ -828,13 +828,13 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         states = [*old_states]
         digests = [*old_digests]
         for value in values[len(old_digests) :]:
-            seen = _seen_before(thread, value) or self._judged(thread, value)
+            seen = _seen_before(thread, value) or self._redact(thread, value)
             digest, is_message = seen.stored
             is_event = bool(channel) and is_message
             stored_items = message_events if is_event else parts
             if digest not in stored_items:
                 kind = "message" if is_event else "part"
-                native = thread.judged.get(digest)
+                native = thread.redacted.get(digest)
                 if native is None:
                     native = Native(FORMAT, "", digest, self._tree(value))
                 new.setdefault(f"{kind} {digest}", replace(native, kind=kind))
@@ -845,7 +845,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             thread.lists[channel] = (states, digests[: len(states)])
         return digests
 
-    def _judged(self, thread: _Thread, value: Any) -> _Seen:
+    def _redact(self, thread: _Thread, value: Any) -> _Seen:
         """Redact a value that is new, or has changed since it was seen."""
         kind, data = self.serde.dumps_typed(value)
         raw = sha256(kind.encode() + b"\0" + data).digest()
@@ -854,10 +854,11 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             session = thread.session
             tree = self._tree(value)
             item = Native(FORMAT, "part", None, tree)
-            ((native, redacted),) = session.writer.judged(session.stream, [item])
+            natives = session.writer.redacted_items(session.stream, [item])
+            ((native, redacted),) = natives
             canonical = orjson.dumps(redacted, bytes.hex, orjson.OPT_SORT_KEYS)
             stored = _Stored(sha256(canonical).hexdigest(), _is_message(tree))
-            thread.judged[stored.digest] = replace(native, id=stored.digest)
+            thread.redacted[stored.digest] = replace(native, id=stored.digest)
             thread.values[stored.digest] = _copier(self._value(redacted))
             # With numbered tags, the same bytes may get other numbers later.
             if not session.writer.redactor.numbered:

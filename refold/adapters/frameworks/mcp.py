@@ -55,20 +55,24 @@ class Readable:
 
     Each method is a tool of the server, and its docstring the tool's description.
 
-    whose: returns the user of the current call, since one server answers for several.
+    current_user: returns the user of the current call, because one server may answer
+                  for several users.
     """
 
-    def __init__(self, store: SessionStore, whose: Callable[[], str]) -> None:
+    def __init__(self, store: SessionStore, current_user: Callable[[], str]) -> None:
         self._store = store
-        self._whose = whose
+        self._current_user = current_user
 
     def _session(self, session_id: str) -> Session:
-        return self._store.session(user_id=self._whose(), session_id=session_id)
+        return self._store.session(user_id=self._current_user(), session_id=session_id)
 
     def sessions(self, after: str | None = None, limit: int = 20) -> list[Any]:
         """List the sessions by name; pass the last one as `after` for the next page."""
         page = self._store.overviews(
-            self._whose(), sort="session", after=after, limit=min(limit, _MAX_ENTRIES)
+            self._current_user(),
+            sort="session",
+            after=after,
+            limit=min(limit, _MAX_ENTRIES),
         )
         entries: list[Any] = []
         for session in page.sessions:
@@ -94,7 +98,7 @@ class Readable:
         before:2026-03-17, session:NAME.
         """
         result = self._store.search_with_total(
-            self._whose(),
+            self._current_user(),
             words,
             session_id=session_id,
             limit=min(limit, _MAX_ENTRIES),
@@ -149,16 +153,18 @@ class Readable:
 
     def memory(self) -> list[Any]:
         """Show what was learned from the sessions, with its evidence."""
-        return [item.to_json() for item in self._store.memory.of(self._whose()).items]
+        return [
+            item.to_json() for item in self._store.memory.of(self._current_user()).items
+        ]
 
 
 TOOLS: Final = ("sessions", "search", "events", "context_at", "why", "verify", "memory")
 
 
-def server(store: SessionStore, whose: Callable[[], str]) -> Any:
+def server(store: SessionStore, current_user: Callable[[], str]) -> Any:
     """Return the server, an ``mcp`` object whose ``run()`` serves over stdio.
 
-    whose: returns the user of the current call.
+    current_user: returns the user of the current call.
     """
     from refold import __version__
 
@@ -176,7 +182,7 @@ def server(store: SessionStore, whose: Callable[[], str]) -> Any:
     annotations = import_extra("mcp.types", "mcp").ToolAnnotations(
         read_only_hint=True, destructive_hint=False, open_world_hint=False
     )
-    readable = Readable(store, whose)
+    readable = Readable(store, current_user)
     for name in TOOLS:
         register = mcp_server.tool(annotations=annotations)
         register(_as_tool(getattr(readable, name)))

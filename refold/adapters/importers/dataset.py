@@ -263,7 +263,7 @@ class Tables:
     def _files_of_sessions(self) -> Iterator[tuple[str, StreamId]]:
         """Yield each session with its file, except of users under erasure."""
         jobs = self.store.log.erasures.jobs() if self.store else ()
-        under_erasure = {job.whose.user_id for job in jobs}
+        under_erasure = {job.scope.user_id for job in jobs}
         for info in listed(self.recorder.sessions):
             if info.status != "erased" and info.user_id not in under_erasure:
                 number = int(sha256(info.user_id.encode()).hexdigest()[:15], 16)

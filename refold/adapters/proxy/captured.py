@@ -1,6 +1,6 @@
 """Recognizes events of a request that another writer, such as a capture, appended.
 
-The session has them redacted.
+The session contains these events in their redacted form.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ def adopt(
         if item.digest not in (entry.digest, entry.bare):
             break
         shared.add(seq)
-    # An item may come again, such as a second "yes".
-    known = Counter[str]()
+    # The digests of the entries after the shared ones.  A digest may occur several
+    # times, such as that of a second "yes".
+    unmatched = Counter[str]()
     for seq, entry in history.entries.items():
         if seq not in shared:
-            known.update(entry.digests)
-            known[entry.bare] += 1
+            unmatched.update(entry.digests)
+            unmatched[entry.bare] += 1
     captured = _Captured(history, redact, digest, used=shared)
     for item in items[len(shared) :]:
         if item.event is None:
             continue
-        if known[item.digest]:
-            known[item.digest] -= 1
+        if unmatched[item.digest]:
+            unmatched[item.digest] -= 1
             continue
         recorded = captured.take(item)
         if recorded is None:
@@ -61,9 +62,9 @@ def captured_events(
     *,
     after: int,
 ) -> list[Entry | None]:
-    """Return for each item of an answer the event that another writer appended.
+    """Return for each item of an answer its event from another writer.
 
-    It is None if the session does not have the item yet.
+    The event is None if no other writer has appended the item yet.
 
     after: the seq of the request.  A slow store may record a request after the capture
            of its answer.  Such an answer has calls that the request does not have, and
@@ -106,9 +107,9 @@ def _newest_asked(history: History, request_seq: int) -> int:
 
 
 class _Captured:
-    """The entries of other writers, each of which has one item.
+    """The entries of other writers, each of which records one item.
 
-    used: the seqs of entries that have other items.
+    used: the seqs of the entries that already belong to other items.
     """
 
     def __init__(
@@ -127,15 +128,17 @@ class _Captured:
             self._free.setdefault(name, deque()).append(entry)
 
     def take(self, item: Item) -> Entry | None:
-        """Return the first free entry that has an item; None without one."""
+        """Take the first free entry that records an item; returns None without one."""
         if (item.type, item.call_id) not in self._types:
-            return None  # without a redaction, which takes time
+            return None  # the check saves a redaction, which takes time
         first: deque[Entry] | None = None
         for digest in _digests(item, self._redact, self._digest):
             free = self._free.get((item.type, item.call_id, digest))
             if free and (first is None or free[0].seq < first[0].seq):
                 first = free
-        return None if first is None else first.popleft()
+        if first is None:
+            return None
+        return first.popleft()
 
 
 def _digests(item: Item, redact: Redact, digest: Digest) -> set[str]:
@@ -143,4 +146,6 @@ def _digests(item: Item, redact: Redact, digest: Digest) -> set[str]:
     if item.event is None:
         return {item.digest}
     redacted = item_of(redact(item.event), digest)
-    return {item.digest} if redacted is None else {item.digest, redacted.digest}
+    if redacted is None:
+        return {item.digest}
+    return {item.digest, redacted.digest}

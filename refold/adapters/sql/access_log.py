@@ -21,7 +21,7 @@ from sqlalchemy import delete, literal_column, select, update
 from refold.adapters.keys.ring import KeyRing, UserKey
 from refold.adapters.sql.database import NOBODY, Database
 from refold.domain.access_log import Access, AccessRecord, AccessSink
-from refold.domain.erasure import Whose
+from refold.domain.erasure import ErasureScope
 from refold.domain.errors import (
     Erased,
     InvalidConfiguration,
@@ -96,19 +96,19 @@ class AccessNames:
         return _names(self.keys.user(user_id, now=None), session_id)
 
 
-def to_forget(keys: KeyRing, whose: Whose) -> JsonObject:
+def to_forget(keys: KeyRing, scope: ErasureScope) -> JsonObject:
     """Return the hashes in the records of a user or of sessions that are erased.
 
     An erasure stores them until it has removed them from the records.  They must be
     made before the key is destroyed.
     """
     try:
-        key = keys.user(whose.user_id, now=None)
+        key = keys.user(scope.user_id, now=None)
     except (Erased, KeyUnavailable):
         return {}
     sessions: Any = None
-    if whose.sessions is not None:
-        sessions = [_names(key, name).session for name in whose.sessions]
+    if scope.sessions is not None:
+        sessions = [_names(key, name).session for name in scope.sessions]
     return {"user": _names(key, None).user, "sessions": sessions}
 
 

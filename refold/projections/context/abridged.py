@@ -151,22 +151,24 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-_NOTE_TOKENS: Final = 8  # of the two tags of a list
-# The characters that introduce, number, and end the user's words.
+_NOTE_TOKENS: Final = 8  # the tokens of the two tags of a list
+# The user's words come with an introduction, numbers, and an end of this many
+# characters.
 _INTRODUCTION: Final = 700
-# A history of answers fills this part of its room: the rest says little, and every
-# request pays for it.
+# A history of answers fills only this part of its room.  More text would say little,
+# and every request would pay for it.
 _FILLED: Final = 0.68
-# The shortest versions of all turns may take this part of it; if they take more, the
-# history gets the rest of the room.
+# If the shortest versions of all turns take more than this part of the filled part, the
+# history gets the whole room.
 _MOST_SHORTEST: Final = 0.8
 _CHARS_PER_TOKEN: Final = 4
 # A ledger may take this part of a summary.
 _LEDGER_SHARE: Final = 1 / 3
-# Of n turns, it may take the n-th part of the second number.  Files and failures alone
-# may take the third, and it may always take the last.
+# In a history of answers, it may take this number divided by the number of turns.
 _TURNS_PER_SHARE: Final = 3
+# Its files and failures alone may take this part.
 _FILES_SHARE: Final = 1 / 2
+# It may always take this part.
 _SMALLEST_SHARE: Final = 0.15
 # With fewer tokens, identifiers are not listed by kind.
 _FEWEST_TOKENS_FOR_KINDS: Final = 250
@@ -176,11 +178,11 @@ _LEDGER_KINDS: Final = ("changed", "failed", "read")
 _FILES: Final = ("changed", "read")
 # The effects of calls that change files.
 _CHANGES: Final = ("created", "modified", "deleted")
-# Identifiers, and short arguments of calls that are none, such as commands.
-_Named = Kind | Literal["argument"]
-# Their tags by kind, in the order in which a ledger has them, and how much a use of a
-# name of the kind counts.
-_ID_TAGS: Final[Mapping[_Named, str]] = {
+# The kinds of identifiers, and that of short arguments without an identifier, such as
+# commands.
+_NameKind = Kind | Literal["argument"]
+# The tag of each kind, in the order of a ledger.
+_ID_TAGS: Final[Mapping[_NameKind, str]] = {
     "url": "urls",
     "host": "hosts",
     "path": "paths",
@@ -193,7 +195,8 @@ _ID_TAGS: Final[Mapping[_Named, str]] = {
 }
 # The lists of identifiers that short arguments may be in.
 _WITH_ARGUMENTS: Final = ("ids", _ID_TAGS["argument"])
-_ID_WEIGHTS: Final[Mapping[_Named, float]] = {
+# The weight of a use of a name, by its kind.
+_ID_WEIGHTS: Final[Mapping[_NameKind, float]] = {
     "url": 3,
     "host": 3,
     "path": 2.5,
@@ -204,16 +207,16 @@ _ID_WEIGHTS: Final[Mapping[_Named, float]] = {
     "name": 1,
     "argument": 0.5,
 }
-# A use of a name counts the less the more calls came after it, by this power.
+# The weight of a use is divided by this power of the number of later calls.
 _FADING: Final = 0.6
-# A name takes this number of characters besides its own.
-_PER_NAME: Final = 4
+# The place and the gap of a name take this number of characters.
+_CHARS_BESIDE_NAME: Final = 4
 # Identifiers may take this number of tokens beyond the room of a history of answers, as
 # long as the summary stays within its limit.
 _TOKENS_FOR_IDENTIFIERS: Final = 300
-# Identifiers of one line of a ledger stand this far apart.
+# This separates the identifiers in one line of a ledger.
 _GAP: Final = "  "
-# The folder that most files are in is written once, and their names begin with this.
+# The folder of most files is written once.  Their names begin with this instead.
 _FROM_ROOT: Final = "./"
 _FEWEST_BELOW_ROOT: Final = 3
 _FILE_LISTS: Final = ("created", "modified", "deleted", "viewed")
@@ -401,7 +404,7 @@ class Abridged:
     tools: readers of calls, by tool.  ``{**TOOLS, "save": on_file("modified")}`` adds
            one.  Calls of other tools are listed with their main argument.
     newest_first: whether the newest turns get the limits in full before older turns get
-           more than a small part of theirs.
+           more than a small part of theirs.  Such a history is one of answers.
     spare_chars: the characters that identifiers may take besides ``limits``.
     """
 
@@ -421,8 +424,8 @@ class Abridged:
             lines = shortened(lines_of_notes(source), source.notes.lines)
             return Written("\n".join(lines), made_by(self.limits))
         if source.kind != "scope":
-            # A digest of the scope takes in a turn or a few: a share of them would soon
-            # leave out turns that its own limit has room for.
+            # A digest of the scope takes in one turn or a few.  A share of their tokens
+            # would leave out turns that fit in the limit of the digest.
             target_tokens = min(target_tokens, _most_tokens(source))
         turns = abridged_turns(
             source.envelopes,
@@ -438,16 +441,14 @@ class Abridged:
             turns = _without_judgments(turns)
         versions = _Versions(self.limits)
         shortest = _shortest_chars(source, turns, versions)
-        historian = self._beside_user(source, shortest)
-        text = historian._history(
-            source, turns, versions, target_tokens, historian.limits
-        )
+        limited = self._with_room_for_user(source, shortest)
+        text = limited._history(source, turns, versions, target_tokens, limited.limits)
         if ledger.missing(text) or (self.newest_first and ledger.knows_commits):
-            share = historian._ledger_share(source, ledger, target_tokens, shortest)
-            with_ledger = historian._with_ledger(
+            share = limited._ledger_share(source, ledger, target_tokens, shortest)
+            with_ledger = limited._with_ledger(
                 source, turns, versions, ledger, target_tokens, share
             )
-            # The seqs of a ledger are words that its source may not have.
+            # A ledger adds seqs, and a summary may not have more words than its source.
             if markup.own_words(with_ledger) <= source.words:
                 text = with_ledger
         if source.words and not markup.own_words(text):
@@ -456,22 +457,22 @@ class Abridged:
             text = _few_words(source)
         return Written(text, made_by(self.limits))
 
-    def _beside_user(self, source: Source, shortest: int) -> Abridged:
-        """Return the summarizer with room for the user's words, if views show them.
+    def _with_room_for_user(self, source: Source, shortest: int) -> Abridged:
+        """Return a summarizer that leaves room for the user's words in views.
 
-        They take the place of what the history would quote of them, at most a quarter.
+        The history does not quote these words, so they take at most a quarter of its
+        room.
 
         shortest: the characters of all turns in their shortest versions.
         """
         if not source.user_stays:
             return self
         total_chars = self.limits.total_chars
-        spoken = sum(
-            len(envelope.payload.text)
-            for envelope in source.envelopes
-            if isinstance(envelope.payload, events.UserInput)
-        )
-        total_chars -= min(spoken + _INTRODUCTION, total_chars // 4)
+        user_chars = _INTRODUCTION
+        for envelope in source.envelopes:
+            if isinstance(envelope.payload, events.UserInput):
+                user_chars += len(envelope.payload.text)
+        total_chars -= min(user_chars, total_chars // 4)
         filled = int(total_chars * _FILLED)
         if self.newest_first and shortest < filled * _MOST_SHORTEST:
             total_chars = filled
@@ -491,21 +492,19 @@ class Abridged:
         target_tokens: int,
         share: float,
     ) -> str:
-        """Return the history in less room, and before it the names that it lacks.
+        """Return a ledger of the names that the history lacks, and then the history.
 
-        share: the part that the ledger may take.
+        share: the part of the summary that the history leaves to the ledger.
         """
         total_chars = self.limits.total_chars
-        of_ledger = int(target_tokens * share)
-        chars_of_ledger = int(total_chars * share)
-        history_tokens = target_tokens - of_ledger
-        history_chars = max(1, total_chars - chars_of_ledger)
+        history_tokens = target_tokens - int(target_tokens * share)
+        history_chars = max(1, total_chars - int(total_chars * share))
         limits = self.limits.model_copy(update={"total_chars": history_chars})
         history = self._history(source, turns, versions, history_tokens, limits)
         tokens_left = target_tokens - estimate_text(history) - 1
         chars_left = total_chars - len(history) - 1
         ledger_tokens = min(tokens_left, chars_left // _CHARS_PER_TOKEN)
-        # Identifiers may take spare room, but the summary keeps to its target.
+        # Identifiers may take spare room, as long as the summary meets its target.
         spare_tokens = min(
             self.spare_chars // _CHARS_PER_TOKEN, max(0, tokens_left - ledger_tokens)
         )
@@ -522,24 +521,30 @@ class Abridged:
     ) -> float:
         """Return the part of a summary that its ledger may take.
 
-        Files and failures have room.  In a history of answers, identifiers get less
-        room the more turns there are, and nothing but files takes the room that the
-        turns need in their shortest versions.
+        Files and failures always get room.  In a history of answers, identifiers get
+        less room if there are more turns.  There, only files may take room that the
+        shortest versions of the turns need.
 
         shortest: the characters of these versions.
         """
         room = min(target_tokens, self.limits.total_chars // _CHARS_PER_TOKEN)
         if room < _FEWEST_TOKENS_FOR_KINDS:
             return _LEDGER_SHARE
-        files = ledger.tokens_of(_FILES) / room
-        least = min(_FILES_SHARE, files + ledger.tokens_of(("failed",)) / room)
+        files_share = ledger.tokens_of(_FILES) / room
+        failures_share = ledger.tokens_of(("failed",)) / room
+        least_share = min(_FILES_SHARE, files_share + failures_share)
         if not self.newest_first:
-            return max(_LEDGER_SHARE, least)
-        count = sum(len(_TURN.findall(text)) for text in source.summaries)
-        count += sum(1 for event in source.envelopes if _begins_turn(event))
-        share = max(min(_LEDGER_SHARE, _TURNS_PER_SHARE / max(count, 1)), least)
-        left = 1 - shortest / max(self.limits.total_chars, 1)
-        return max(min(share, left), min(files, _LEDGER_SHARE), _SMALLEST_SHARE)
+            return max(_LEDGER_SHARE, least_share)
+        turns = sum(len(_TURN.findall(text)) for text in source.summaries)
+        turns += sum(1 for event in source.envelopes if _begins_turn(event))
+        share_by_turns = min(_LEDGER_SHARE, _TURNS_PER_SHARE / max(turns, 1))
+        share = max(share_by_turns, least_share)
+        free_share = 1 - shortest / max(self.limits.total_chars, 1)
+        return max(
+            min(share, free_share),
+            min(files_share, _LEDGER_SHARE),
+            _SMALLEST_SHARE,
+        )
 
     def _history(
         self,
@@ -585,13 +590,13 @@ def _plain_texts(source: Source) -> list[str]:
 
 
 def _is_accepted(text: str, source: Source) -> bool:
-    """Whether a summary has words if its source has, and no more than it has."""
+    """Whether a summary has words if its source has, and no more than the source."""
     words = markup.own_words(text)
     return words <= source.words and bool(words) == bool(source.words)
 
 
 def _few_words(source: Source) -> str:
-    """Return the first words of a source that every other form would lengthen."""
+    """Return the first words of a source, for one that every other form lengthens."""
     parts: list[str] = []
     for part in " ".join(_plain_texts(source)).split():
         longer = " ".join([*parts, part])
@@ -656,12 +661,12 @@ def _lines(*texts: str) -> str:
 def with_ledger(source: Source, text: str, *, most_tokens: int) -> tuple[str, str]:
     """Return a model's summary, and a ledger of the names that it lacks.
 
-    A ledger of files, failures, and identifiers is made without the model, so that no
-    answer can lose them.  If both would have more words than the source, the summary is
-    cut; if the ledger alone has, there is none.
+    The ledger of files, failures, and identifiers is made without the model, so that no
+    answer can lose them.  If both together have more words than the source, the summary
+    is cut.  If the ledger alone has more, it is left out.
 
     text:        the summary.
-    most_tokens: of the ledger.
+    most_tokens: the limit of the ledger.
     """
     turns = abridged_turns(
         source.envelopes,
@@ -676,16 +681,17 @@ def with_ledger(source: Source, text: str, *, most_tokens: int) -> tuple[str, st
     cut = text
     while cut and markup.own_words(cut) > room:
         cut = cut_to_sentences(text, len(cut) * 3 // 4)
-    return (cut, shown) if markup.own_words(cut) else (text, "")
+    if not markup.own_words(cut):
+        return text, ""
+    return cut, shown
 
 
 class Ledger:
     """The names of files, failures, and ids, with the place of their last mention.
 
-    A place is a seq, or the number of a turn if views name turns by numbers.  Of the
-    identifiers, those come first that calls used most often and most recently.
-    Each summary passes its ledger on to the next.  It shows only names that the turns
-    of the summary do not contain.
+    A place is a seq, or the number of a turn if views name turns by numbers.
+    Identifiers that calls used often and recently come first.  Each summary passes its
+    ledger on to the next.  A summary shows only the names that its turns lack.
     """
 
     def __init__(self) -> None:
@@ -745,13 +751,13 @@ class Ledger:
         elif action.effect in _CHANGES:
             self._uncommitted.change(markup.harmless(action.target), place)
 
-    def _places_of(self, wished: str) -> dict[str, int]:
+    def _places_of(self, kind: str) -> dict[str, int]:
         """Return the names of a kind with their places, the newest mention last."""
-        return {
-            name: place
-            for name, (kind, place) in self._mentions.items()
-            if kind == wished
-        }
+        places: dict[str, int] = {}
+        for name, (name_kind, place) in self._mentions.items():
+            if name_kind == kind:
+                places[name] = place
+        return places
 
     def _count_earlier_uses(self) -> None:
         """Count each identifier of earlier ledgers as used once, at its place."""
@@ -802,12 +808,17 @@ class Ledger:
                     self._mention(whole, _KIND_OF_LIST[name], int(last))
 
     def _whole_path(self, name: str) -> str:
-        """Return the path in the ledger that a shortened one stands for, if any."""
-        cut = _CUT_PATH.fullmatch(name)
-        if cut is not None:
-            for known in self._mentions:
-                if known.endswith(cut[1]) and len(known) > len(cut[1]):
-                    return known
+        """Return the path in the ledger that a shortened path stands for.
+
+        Any other name is returned unchanged.
+        """
+        shortened_path = _CUT_PATH.fullmatch(name)
+        if shortened_path is None:
+            return name
+        end = shortened_path[1]
+        for path in self._mentions:
+            if path.endswith(end) and len(path) > len(end):
+                return path
         return name
 
     def _read_call(self, call: ToolCall, seq: int) -> None:
@@ -832,17 +843,16 @@ class Ledger:
             self._uses[name].append(self._calls)
 
     def _worth(self, name: str) -> float:
-        """Return how much the uses of an identifier count for each of its characters.
+        """Return the weight of an identifier's uses for each of its characters.
 
-        A later call uses a name again the more likely the more often earlier calls did,
-        and the fewer calls came after.
+        A name that calls used often and recently is most likely to be used again.
         """
-        counted = 0.0
+        uses = 0.0
         for use in self._uses.get(name, ()):
             later_calls = self._calls - use
-            counted += 1 / (later_calls + 1) ** _FADING
-        kind: _Named = kind_of(name) or "argument"
-        return counted * _ID_WEIGHTS[kind] / (len(name) + _PER_NAME)
+            uses += 1 / (later_calls + 1) ** _FADING
+        kind: _NameKind = kind_of(name) or "argument"
+        return uses * _ID_WEIGHTS[kind] / (len(name) + _CHARS_BESIDE_NAME)
 
     def _mention(self, name: str, kind: str, seq: int) -> None:
         if kind == "failed":
@@ -881,7 +891,7 @@ class Ledger:
         root = _root_of(names)
         weight = 0.0
         for name in names:
-            line = name.removeprefix(root) if root else name
+            line = name.removeprefix(root)
             weight += weight_of_text(f"{line[: 4 * _EDGE]} 1000\n")
         return int(weight)
 
@@ -896,10 +906,10 @@ class Ledger:
         """Return the ledger of names that ``text`` lacks, in at most ``tokens``.
 
         Changed files come first, then failures, files that were read, and identifiers.
-        In each kind the newest names come first; of the identifiers, those that are
-        most likely to be used again.
+        In each kind the newest names come first; of the identifiers, those come first
+        that are most likely to be used again.
 
-        spare_tokens: what identifiers may take besides ``tokens``.
+        spare_tokens: the tokens that identifiers may take besides ``tokens``.
         names_uncommitted: whether the files changed since the last commit are listed.
         """
         missing = self.missing(text)
@@ -908,13 +918,11 @@ class Ledger:
             files += self._uncommitted.files()
         root = _root_of(list(dict.fromkeys(files)))
         room: float = tokens - _NOTE_TOKENS * 2 - estimate_text(root)
-        reserved = _NOTE_TOKENS + sum(
-            weight_of_text(f"{name} 1000\n")
-            for name in missing
-            if self._mentions[name][0] == "read"
-        )
+        files_read = [name for name in missing if self._mentions[name][0] == "read"]
+        tokens_of_read = sum(weight_of_text(f"{name} 1000\n") for name in files_read)
+        reserved = _NOTE_TOKENS + tokens_of_read  # for the files that were read
         parts: list[str] = []
-        uncommitted: set[str] = set()  # the names that are listed as such, and only so
+        uncommitted: set[str] = set()  # files that are listed only as uncommitted
         if names_uncommitted:
             parts, uncommitted = self._uncommitted_lines(root, room)
             room -= sum(weight_of_text(f"{line}\n") for line in parts)
@@ -926,11 +934,12 @@ class Ledger:
                     continue
                 if kind == "changed" and name in uncommitted:
                     continue
-                if root and kind in _FILES and name.startswith(root):
-                    name = _FROM_ROOT + name.removeprefix(root)
-                line = f"{name} {seq}"
+                shown_name = name
+                if kind in _FILES:
+                    shown_name = _below_root(name, root)
+                line = f"{shown_name} {seq}"
                 if kind == "failed" and estimate_text(line) >= room - reserved:
-                    line = f"{_short(name, 3 * _EDGE)} {seq}"
+                    line = f"{_short(shown_name, 3 * _EDGE)} {seq}"
                 cost = weight_of_text(f"{line}\n")
                 if cost <= room:
                     room -= cost
@@ -938,8 +947,8 @@ class Ledger:
             if lines:
                 parts += [f"<{kind}>", *lines, f"</{kind}>"]
                 room -= _NOTE_TOKENS
-        wished = min(_TOKENS_FOR_IDENTIFIERS, max(room, 0) + spare_tokens)
-        parts += self._identifiers(missing, max(room, wished))
+        room_with_spare = min(_TOKENS_FOR_IDENTIFIERS, max(room, 0) + spare_tokens)
+        parts += self._identifiers(missing, max(room, room_with_spare))
         if not parts:
             return ""
         if root:
@@ -949,8 +958,8 @@ class Ledger:
     def _uncommitted_lines(self, root: str, room: float) -> tuple[list[str], set[str]]:
         """Return the lines about files that no commit contains, and their names.
 
-        There are none without any commit.  The next ledger knows only the files that
-        are listed, so all are listed as long as there is room.
+        Without any commit there are no such lines.  The next ledger knows only the
+        listed files, so as many are listed as fit.
 
         room: the most tokens.
         """
@@ -961,10 +970,7 @@ class Ledger:
         lines: list[str] = []
         left = room - _NOTE_TOKENS
         for name, place in newest_first:
-            shown = name
-            if root and name.startswith(root):
-                shown = _FROM_ROOT + name.removeprefix(root)
-            line = f"{shown} {place}"
+            line = f"{_below_root(name, root)} {place}"
             cost = weight_of_text(f"{line}\n")
             if cost <= left:
                 left -= cost
@@ -986,10 +992,10 @@ class Ledger:
         ranked = sorted(names, key=self._worth, reverse=True)
         if room < _FEWEST_TOKENS_FOR_KINDS:
             return self._without_kinds(ranked, room)
-        by_line: dict[tuple[_Named, int], list[str]] = {}
-        kinds: set[_Named] = set()
+        by_line: dict[tuple[_NameKind, int], list[str]] = {}
+        kinds: set[_NameKind] = set()
         for name in ranked:
-            kind: _Named = kind_of(name) or "argument"
+            kind: _NameKind = kind_of(name) or "argument"
             seq = self._mentions[name][1]
             cost = weight_of_text(name + _GAP)
             if (kind, seq) not in by_line:
@@ -1028,7 +1034,7 @@ class Ledger:
                 by_seq.setdefault(seq, []).append(name)
         if not by_seq:
             return []
-        lines = [f"{_GAP.join(named)} {seq}" for seq, named in by_seq.items()]
+        lines = [f"{_GAP.join(on_line)} {seq}" for seq, on_line in by_seq.items()]
         return ["<ids>", *lines, "</ids>"]
 
 
@@ -1038,6 +1044,13 @@ def _names_with_places(lines: str) -> Iterator[tuple[str, int]]:
         name, _, place = line.rpartition(" ")
         if name and _PLACE.fullmatch(place):
             yield name, int(place)
+
+
+def _below_root(path: str, root: str) -> str:
+    """Return the name of a file in a ledger with this root; the inverse of the next."""
+    if root and path.startswith(root):
+        return _FROM_ROOT + path.removeprefix(root)
+    return path
 
 
 def _from_root(name: str, root: str) -> str:
@@ -1080,7 +1093,8 @@ def made_by(limits: Limits) -> SummarizerRef:
 class _FailedCall(NamedTuple):
     """A call whose result is an error.
 
-    seq, content: of the result.
+    seq:     the seq of the result.
+    content: the content of the result.
     """
 
     call: ToolCall
@@ -1227,7 +1241,7 @@ class _Progress:
 
 
 def _add_answer(turn: AbridgedTurn, text: str) -> None:
-    """Make a text of the agent the answer of the turn, and the one before a step."""
+    """Make a text of the agent the turn's answer; the previous one becomes a step."""
     turn.unfinished = ""
     if not text:
         return
@@ -1253,11 +1267,16 @@ def _add_action(
         turn.lists["commands"].append(action.target)
         return open_file
     turn.lists[action.effect].append(action.target)
-    return open_file if action.effect == "deleted" else action.target
+    if action.effect == "deleted":
+        return open_file
+    return action.target
 
 
 def action_of(call: ToolCall, tools: Tools, open_file: str | None) -> Action | None:
-    """Return the effect of a call, on the open file if it names no other, or None."""
+    """Return the effect of a call; None if it is unknown.
+
+    A call that names no file has its effect on the open file.
+    """
     reader = tools.get(call.tool_name)
     if reader is None or isinstance(call.arguments, str):
         return None
@@ -1265,7 +1284,9 @@ def action_of(call: ToolCall, tools: Tools, open_file: str | None) -> Action | N
     if action is None:
         return None
     target = action.target or open_file
-    return None if target is None else Action(action.effect, target)
+    if target is None:
+        return None
+    return Action(action.effect, target)
 
 
 def files_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, str]]:
@@ -1351,7 +1372,7 @@ def _add_outcome(
     """Add a result, a plan, a judgment, an error, or a decision to the turn.
 
     reasons:   the words of people in the results of failed calls, by call id.
-    calls:     those that were not successful, by call id.
+    calls:     the calls that were not successful, by call id.
     rejected:  the ids of the calls that a person rejected.
     questions: of reviews, by seq.
     """
@@ -1564,7 +1585,7 @@ def _longest_items(items: Sequence[str], most: int) -> list[str]:
 def _turn_tag(turn: AbridgedTurn) -> str:
     """Return the opening tag of a turn: its place, and how many of its calls succeeded.
 
-    A numbered turn says how many only if it is not all of them.
+    A numbered turn leaves the second number out if all of its calls succeeded.
     """
     calls = f' calls="{turn.calls}" ok="{turn.ok}"' if turn.calls else ""
     if turn.number is not None:
@@ -1615,7 +1636,7 @@ _MARK: Final = "[…1000…]"
 def _short(text: str, chars: int) -> str:
     """Return the text without its middle, and escape everything that looks like a tag.
 
-    chars: before the escapes, which add a character each.
+    chars: the limit before the escapes, each of which adds a character.
     """
     return markup.harmless(cut_to_sentences(text, chars, least=_EDGE))
 
@@ -1668,24 +1689,24 @@ class _Versions:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         # By level, and by the number of a turn's first event or the text of a turn.
-        self._made: dict[tuple[_Level, int | str], str] = {}
+        self._texts: dict[tuple[_Level, int | str], str] = {}
 
     def of_turn(self, turn: AbridgedTurn, level: _Level) -> str:
         """Return a turn of new events at a level."""
         key = (level, turn.first)
-        text = self._made.get(key)
+        text = self._texts.get(key)
         if text is None:
             text = _turn_text(turn, self._limits, level)
-            self._made[key] = text
+            self._texts[key] = text
         return text
 
     def of_text(self, turn: str, level: _Level) -> str:
         """Return a turn of an earlier summary at a level."""
         key = (level, turn)
-        text = self._made.get(key)
+        text = self._texts.get(key)
         if text is None:
             text = _version_of_text(turn, self._limits, level)
-            self._made[key] = text
+            self._texts[key] = text
         return text
 
     def of_turn_at(self, turn: AbridgedTurn, levels: Sequence[_Level]) -> Sequence[str]:
@@ -1740,7 +1761,9 @@ def _list_at(level: _Level, match: re.Match[str]) -> str:
         return match[0]
     lines = match[0].split("\n")[1:-2]
     newest = lines[-most:] if most else []
-    return "\n".join([f"<{name}>", *newest, f"</{name}>\n"]) if newest else ""
+    if not newest:
+        return ""
+    return "\n".join([f"<{name}>", *newest, f"</{name}>\n"])
 
 
 def _fitted_versions(
@@ -1759,7 +1782,7 @@ def _fitted_versions(
     turns:        the versions of each turn, the longest first.
     left_out:     the turns that earlier summaries left out.
     newest_first: whether the newest turns, in at most half of the room, become shorter
-                  after all older ones.
+                  only after all older turns.
     """
     if not turns:
         return ""
@@ -1805,9 +1828,9 @@ def _with_longer(
     limits: Limits,
     left_out: LeftOutTurns,
 ) -> str:
-    """Return the turns, the newest first in longer versions as long as these fit.
+    """Return the turns with longer versions of the newest ones, as far as these fit.
 
-    longer: of the first turns in ``shown``.
+    longer: the longer versions of the first turns in ``shown``.
     """
     text = _lines(left_out.tag, *shown)
     for index in range(len(longer) - 1, -1, -1):

@@ -50,9 +50,10 @@ _Rows = Sequence[Envelope]
 _SummaryPayloads = Mapping[int, events.Event]
 OPENING: Final = "(The session begins with the agent.)"
 _ONWARD: Final = "(The agent went on.)"
-# Tells the agent who wrote the summaries: it is the "I" in them.
-_WHOSE: Final = "“I” in them is you, the agent. The task continues after them."
-_WHOSE_BEFORE: Final = "“I” in them is you, the agent; the task goes on behind them."
+# Tells the agent that it wrote the summaries: it is the "I" in them.
+# ``_AUTHOR_BEFORE`` is the sentence of earlier rules.
+_AUTHOR: Final = "“I” in them is you, the agent. The task continues after them."
+_AUTHOR_BEFORE: Final = "“I” in them is you, the agent; the task goes on behind them."
 _INTRODUCTION: Final = "Earlier parts of this session, in short, oldest first."
 # Explains the notation of summaries to a reader who sees one for the first time.
 _NOTATION: Final = (
@@ -268,7 +269,7 @@ class _Pieces:
         read: Read,
     ) -> _Pieces:
         """Render everything except the protected content."""
-        outline = strategy.judged(outline)
+        outline = strategy.as_shown(outline)
         shown = strategy.show(outline)
         manner = strategy.manner
         events = list(events)
@@ -975,8 +976,12 @@ def _summaries(
 
 def _about_summaries(rules: int) -> str:
     """Return the sentences about the author and the notation of summaries."""
-    whose = _WHOSE if rules >= _RULES_WITH_PLAIN_HEADING else _WHOSE_BEFORE
-    return f"{whose} {_NOTATION}" if rules >= _RULES_WITH_EXPLANATIONS else whose
+    author = _AUTHOR_BEFORE
+    if rules >= _RULES_WITH_PLAIN_HEADING:
+        author = _AUTHOR
+    if rules < _RULES_WITH_EXPLANATIONS:
+        return author
+    return f"{author} {_NOTATION}"
 
 
 def _summary_payload(

@@ -633,7 +633,7 @@ class Strategy(BaseModel):
         """
         return self.read(self.begin(), envelopes, edits_in(envelopes))
 
-    def judged(self, outline: Outline) -> Outline:
+    def as_shown(self, outline: Outline) -> Outline:
         """Return the outline as a view that is made of it now shows it.
 
         A strategy that removes parts of views without recording it overrides this.

@@ -35,9 +35,9 @@ from refold.projections.memory.labels import Taxonomy, packaged
 from refold.projections.memory.sessions import GENERAL
 from refold.projections.memory.verdicts import (
     EXTRACTOR_VERSION,
-    Judged,
     Mistake,
     Names,
+    SessionVerdicts,
     Tally,
     named,
     names,
@@ -139,7 +139,7 @@ class Profile:
 
 def profile(
     user_id: str,
-    sessions: Iterable[Judged],
+    sessions: Iterable[SessionVerdicts],
     preferences: Mapping[str, Stated] | None = None,
     *,
     now: int,
@@ -156,20 +156,20 @@ def profile(
     forgotten: ids of items that the user has removed.
     """
     taxonomy = taxonomy or packaged()
-    judged = _newest_folds(sessions)
-    merged = names(judged, taxonomy)
+    folds = _newest_folds(sessions)
+    merged = names(folds, taxonomy)
     removed = _removed_ids(merged, frozenset(forgotten))
     removed_errors = frozenset(
         error
         for error in merged.errors.values()
         if id_of("error", {"error": error}) in removed
     )
-    judged = [named(session, merged, without=removed_errors) for session in judged]
+    folds = [named(session, merged, without=removed_errors) for session in folds]
     every_item = chain(
-        errors(user_id, judged, taxonomy),
-        topics(user_id, judged),
-        progress(user_id, judged),
-        mistakes(user_id, judged),
+        errors(user_id, folds, taxonomy),
+        topics(user_id, folds),
+        progress(user_id, folds),
+        mistakes(user_id, folds),
         _preference_items(user_id, preferences or {}),
     )
     items: list[Item] = []
@@ -190,22 +190,22 @@ def profile(
         strong_topics=tuple(_values(strong, "topic", "standing")),
         learning_progress=_values(subjects, "subject", "level"),
         recent_mistakes=tuple(of_kind(items, "mistake")),
-        improvement_areas=tuple(areas(established, judged, taxonomy)),
+        improvement_areas=tuple(areas(established, folds, taxonomy)),
         preferences=_values(of_kind(items, "preference"), "key", "value"),
-        levels=levels(items, judged, now),
-        sessions=len(judged),
-        tainted_sessions=len(judged) - len(untainted(judged)),
+        levels=levels(items, folds, now),
+        sessions=len(folds),
+        tainted_sessions=len(folds) - len(untainted(folds)),
         items=tuple(items),
     )
 
 
-def _newest_folds(sessions: Iterable[Judged]) -> list[Judged]:
+def _newest_folds(sessions: Iterable[SessionVerdicts]) -> list[SessionVerdicts]:
     """Return the newest fold of each session with verdicts, in order of session ids."""
 
-    def age(session: Judged) -> tuple[int, bytes]:
+    def age(session: SessionVerdicts) -> tuple[int, bytes]:
         return session.upto_seq, canonical(session.dump())
 
-    by_id: dict[str, Judged] = {}
+    by_id: dict[str, SessionVerdicts] = {}
     for session in sessions:
         other = by_id.get(session.session_id)
         if other is None or age(other) < age(session):
@@ -239,7 +239,7 @@ def of_kind(items: Iterable[Item], kind: Declarative, **content: Any) -> Iterato
 
 
 def areas(
-    established: Sequence[Item], sessions: Sequence[Judged], taxonomy: Taxonomy
+    established: Sequence[Item], sessions: Sequence[SessionVerdicts], taxonomy: Taxonomy
 ) -> Iterator[Area]:
     """Yield the areas to improve.
 
@@ -271,7 +271,9 @@ def areas(
             yield Area(f"{taxonomy.advice_on(error)}_{error}", (item.memory_id,))
 
 
-def levels(items: Sequence[Item], sessions: Sequence[Judged], now: int) -> Levels:
+def levels(
+    items: Sequence[Item], sessions: Sequence[SessionVerdicts], now: int
+) -> Levels:
     """Count errors by subject, topic, and error type, in what has not expired."""
     shown_errors = {item.content["error"] for item in of_kind(items, "error")}
     counts: Levels = {}
@@ -323,7 +325,7 @@ class Witness:
     rate:     their mean credit, 0 to 1.
     """
 
-    judged: Judged
+    session: SessionVerdicts
     seqs: tuple[int, ...]
     first_at: int
     last_at: int
@@ -331,14 +333,14 @@ class Witness:
     rate: float = 1.0
 
     @classmethod
-    def of(cls, judged: Judged, tallies: Sequence[Tally]) -> Witness:
+    def of(cls, session: SessionVerdicts, tallies: Sequence[Tally]) -> Witness:
         """Return the session as evidence for a topic, or for all of a subject."""
         seqs: list[int] = []
         for tally in tallies:
             seqs += tally.seqs
         verdicts = sum(tally.verdicts for tally in tallies)
         return cls(
-            judged,
+            session,
             seqs=newest(seqs),
             first_at=min(tally.first_at for tally in tallies),
             last_at=max(tally.last_at for tally in tallies),
@@ -379,12 +381,12 @@ def item_of(
     """
     ordered = in_time(witnesses)
     evidence = [
-        Evidence(witness.judged.session_id, newest(witness.seqs))
+        Evidence(witness.session.session_id, newest(witness.seqs))
         for witness in ordered[-EVIDENCE:]
     ]
     models: set[str] = set()
     for witness in ordered:
-        models.update(witness.judged.models)
+        models.update(witness.session.models)
     confidence = lower_bound(claim.rate * claim.samples, claim.samples)
     against = lower_bound((1 - claim.rate) * claim.samples, claim.samples)
     return Item(
@@ -416,7 +418,7 @@ def _about_topic(subject: str, topic: str, standing: str) -> JsonObject:
     return {"subject": subject, "topic": topic, "standing": standing}
 
 
-def untainted(sessions: Iterable[Judged]) -> list[Judged]:
+def untainted(sessions: Iterable[SessionVerdicts]) -> list[SessionVerdicts]:
     """Return the sessions that count as evidence."""
     return [session for session in sessions if not session.taints]
 
@@ -424,7 +426,7 @@ def untainted(sessions: Iterable[Judged]) -> list[Judged]:
 def in_time(witnesses: Iterable[Witness]) -> list[Witness]:
     """Sort witnesses by the time of their last verdict, then by session id."""
     return sorted(
-        witnesses, key=lambda witness: (witness.last_at, witness.judged.session_id)
+        witnesses, key=lambda witness: (witness.last_at, witness.session.session_id)
     )
 
 
@@ -487,8 +489,8 @@ class Support(NamedTuple):
 
 
 def support(
-    sessions: Iterable[Judged],
-    shown_by: Callable[[Judged], Iterable[tuple[Thing, Witness]]],
+    sessions: Iterable[SessionVerdicts],
+    shown_by: Callable[[SessionVerdicts], Iterable[tuple[Thing, Witness]]],
 ) -> Iterator[tuple[Thing, Support]]:
     """Yield, in order, each thing that sessions show, with its support.
 
@@ -507,7 +509,7 @@ def support(
 
 
 def errors(
-    user_id: str, sessions: Sequence[Judged], taxonomy: Taxonomy
+    user_id: str, sessions: Sequence[SessionVerdicts], taxonomy: Taxonomy
 ) -> Iterator[Item]:
     """Yield an item for each error type.  More sessions that show it make it surer.
 
@@ -530,7 +532,7 @@ def errors(
         yield item_of(user_id, claim, witnesses, tainted=tainted)
 
 
-def _errors_of(session: Judged) -> Iterator[tuple[str, Witness]]:
+def _errors_of(session: SessionVerdicts) -> Iterator[tuple[str, Witness]]:
     tallies_with: dict[str, list[Tally]] = defaultdict(list)
     counts: Counter[str] = Counter()
     seqs: dict[str, list[int]] = defaultdict(list)
@@ -552,12 +554,12 @@ def _errors_of(session: Judged) -> Iterator[tuple[str, Witness]]:
         )
 
 
-def mistakes(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
+def mistakes(user_id: str, sessions: Sequence[SessionVerdicts]) -> Iterator[Item]:
     """Yield the newest mistakes of untainted sessions, the newest first.
 
     An item states the place and the names of a mistake, not the question or the answer.
     """
-    found: list[tuple[Judged, Mistake]] = []
+    found: list[tuple[SessionVerdicts, Mistake]] = []
     for session in untainted(sessions):
         for mistake in session.mistakes:
             found.append((session, mistake))
@@ -583,7 +585,7 @@ def mistakes(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
         yield item_of(user_id, claim, [witness])
 
 
-def _newest_first(found: tuple[Judged, Mistake]) -> tuple[int, str, int, int]:
+def _newest_first(found: tuple[SessionVerdicts, Mistake]) -> tuple[int, str, int, int]:
     """The sort key of a mistake and its session."""
     session, mistake = found
     return -mistake.at, session.session_id, -mistake.seq, -mistake.nr
@@ -602,7 +604,7 @@ class _Window(NamedTuple):
     witnesses: tuple[Witness, ...]
 
 
-def topics(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
+def topics(user_id: str, sessions: Sequence[SessionVerdicts]) -> Iterator[Item]:
     """Yield weak and strong topics; standings that no longer hold are stale items."""
     for (subject, topic), (witnesses, tainted) in support(sessions, _topics_of):
         for window, stale in _standings(in_time(witnesses)):
@@ -619,7 +621,7 @@ def topics(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
             )
 
 
-def _topics_of(session: Judged) -> Iterator[tuple[tuple[str, str], Witness]]:
+def _topics_of(session: SessionVerdicts) -> Iterator[tuple[tuple[str, str], Witness]]:
     for tally in session.tallies:
         if tally.topic:
             yield (tally.subject, tally.topic), Witness.of(session, [tally])
@@ -679,7 +681,7 @@ def _standing(rate: float) -> Standing | None:
     return None
 
 
-def progress(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
+def progress(user_id: str, sessions: Sequence[SessionVerdicts]) -> Iterator[Item]:
     """Yield the level in each subject, 0 to 1: an exponentially weighted mean.
 
     A session has the weight of its verdicts (``weights``), halved for each 30 days that
@@ -707,7 +709,7 @@ def progress(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
         yield item_of(user_id, claim, witnesses, tainted=tainted)
 
 
-def _subjects_of(session: Judged) -> Iterator[tuple[str, Witness]]:
+def _subjects_of(session: SessionVerdicts) -> Iterator[tuple[str, Witness]]:
     by_subject: dict[str, list[Tally]] = defaultdict(list)
     for tally in session.tallies:
         if tally.subject:
@@ -720,7 +722,7 @@ def _preference_items(user_id: str, stated: Mapping[str, Stated]) -> Iterator[It
     """Yield the user's own statements, which need no further evidence."""
     for key, (value, seq, at) in sorted(stated.items()):
         claim = Claim("preference", {"key": key, "value": value}, {}, 1.0, 1.0)
-        witness = Witness(Judged(USER_SESSION, seq), (seq,), at, at)
+        witness = Witness(SessionVerdicts(USER_SESSION, seq), (seq,), at, at)
         yield replace(item_of(user_id, claim, [witness]), confidence=1.0, against=0.0)
 
 

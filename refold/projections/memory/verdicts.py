@@ -83,7 +83,7 @@ class Tally(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged(JsonDataclass):
+class SessionVerdicts(JsonDataclass):
     """The verdicts of one session.
 
     models: the models that answered in it.
@@ -143,7 +143,7 @@ class Judge:
             return ""
         return name
 
-    def judged(self, taints: Iterable[str] = ()) -> Judged:
+    def verdicts(self, taints: Iterable[str] = ()) -> SessionVerdicts:
         """Return the verdicts so far.
 
         taints: further reasons, by code, that the session must not count as evidence.
@@ -155,7 +155,7 @@ class Judge:
         all_taints = {*taints}
         if self._has_odd_label:
             all_taints.add("odd_label")
-        return Judged(
+        return SessionVerdicts(
             session_id=self._session_id,
             upto_seq=self._upto,
             tallies=_by_topic(Tally.of(place, verdict) for place, verdict in newest),
@@ -238,7 +238,7 @@ class Names:
         return value._replace(subject=subject, topic=topic)
 
 
-def names(sessions: Iterable[Judged], taxonomy: Taxonomy) -> Names:
+def names(sessions: Iterable[SessionVerdicts], taxonomy: Taxonomy) -> Names:
     """Merge labels that are almost alike into the one with the most verdicts.
 
     Verdicts of tainted sessions add no weight.  Error types follow the taxonomy first;
@@ -279,7 +279,9 @@ def _merged(samples: Iterable[tuple[str, int]]) -> dict[str, str]:
     return merged(counts)
 
 
-def named(session: Judged, names: Names, *, without: frozenset[str]) -> Judged:
+def named(
+    session: SessionVerdicts, names: Names, *, without: frozenset[str]
+) -> SessionVerdicts:
     """Return the session's verdicts under merged names.
 
     without: error types to leave out.

@@ -10,7 +10,7 @@ from refold.domain.ports import EventLog
 from refold.domain.preferences import stated, unstated
 from refold.projections.memory.labels import Taxonomy
 from refold.projections.memory.profile import Profile, Stated, profile
-from refold.projections.memory.verdicts import Judged
+from refold.projections.memory.verdicts import SessionVerdicts
 from refold.store.history import read_pages
 from refold.store.memory.consent import (
     DECLARATIVE_MEMORY,
@@ -46,7 +46,7 @@ def profile_of(
         return Profile(user_id)
     return profile(
         user_id,
-        _judged_sessions(log, user_id, now),
+        _sessions_with_verdicts(log, user_id, now),
         _preferences(log, user_id),
         now=now,
         taxonomy=taxonomy,
@@ -54,22 +54,24 @@ def profile_of(
     )
 
 
-def _judged_sessions(log: EventLog, user_id: str, now: int) -> Iterator[Judged]:
-    for _, judged in for_each_session(log, user_id, verdicts_of_session):
-        yield judged
+def _sessions_with_verdicts(
+    log: EventLog, user_id: str, now: int
+) -> Iterator[SessionVerdicts]:
+    for _, verdicts in for_each_session(log, user_id, verdicts_of_session):
+        yield verdicts
     for extract in extracts(log, user_id, "user", now):
         yield _unexpired(extract)
 
 
-def _unexpired(extract: Extract) -> Judged:
+def _unexpired(extract: Extract) -> SessionVerdicts:
     """Return the facts in an extract without those that have expired."""
-    judged = Judged.load(extract.content)
+    verdicts = SessionVerdicts.load(extract.content)
     # All three kinds of items come from the tallies.
     if {"error", "topic", "progress"} <= set(extract.gone):
-        judged = replace(judged, tallies=())
+        verdicts = replace(verdicts, tallies=())
     if "mistake" in extract.gone:
-        judged = replace(judged, mistakes=())
-    return judged
+        verdicts = replace(verdicts, mistakes=())
+    return verdicts
 
 
 def _preferences(log: EventLog, user_id: str) -> dict[str, Stated]:

@@ -83,7 +83,7 @@ def facts_of_session(
     return facts
 
 
-def verdicts_of_session(log: EventLog, info: SessionInfo) -> verdicts.Judged:
+def verdicts_of_session(log: EventLog, info: SessionInfo) -> verdicts.SessionVerdicts:
     """Return the facts that the verdicts of one session show.
 
     The facts of a live session are stored as a view.
@@ -95,18 +95,18 @@ def verdicts_of_session(log: EventLog, info: SessionInfo) -> verdicts.Judged:
         # Taints come from the extractor of facts, and change with its version.
         taints_are_current = stored.body.get("watched") == EXTRACTOR_VERSION
         if taints_are_current:
-            return verdicts.Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # saved below
+            return verdicts.SessionVerdicts.load(stored.body["judged"])  # type: ignore[arg-type]  # saved below
     facts = SessionFold(stream.session_id)
     judge = verdicts.Judge(stream.session_id)
     for envelope in read_pages(log, stream):
         facts.take(envelope)
         judge.take(envelope)
-    judged = judge.judged(facts.shown().taints)
+    session = judge.verdicts(facts.shown().taints)
     if info.is_live:
         body: events.JsonObject = {
             "watched": EXTRACTOR_VERSION,
-            "judged": judged.dump(),
+            "judged": session.dump(),
         }
-        view = StoredView(judged.upto_seq, 0, body)
+        view = StoredView(session.upto_seq, 0, body)
         keep_view(log, stream, VERDICTS_NAME, view, replaces=stored_seq)
-    return judged
+    return session

@@ -407,7 +407,7 @@ class Explainer:
             upto=at, fingerprint=self.strategy.fingerprint, to_model=True
         )
         view, outline = self._view(at, recorded)
-        outline = self.strategy.judged(outline)
+        outline = self.strategy.as_shown(outline)
         if at is None:
             at = view.at
         events = {event.seq: event for event in self.viewer.history.events(upto=at)}

@@ -92,7 +92,7 @@ class NativeItems(SessionPart):
     ) -> list[Any]:
         """Return the items as a reader would get them after an append, with stubs."""
         natives = (Native(format, value=item) for item in items)
-        originals_and_stored = self.writer.judged(self.stream, natives)
+        originals_and_stored = self.writer.redacted_items(self.stream, natives)
         return [stored for _, stored in originals_and_stored]
 
     @recorded("session_load")

@@ -341,12 +341,12 @@ class Session(SessionCore, FormerNames):
             Eraser,
             ErasureRequest,
             ErasureResult,
-            whose_of,
+            erasure_scope,
         )
 
         eraser = Eraser(self.writer)
-        whose = whose_of(self.user_id, self.session_id)
-        job = eraser.begin(ErasureRequest(whose, reason, operator))
+        scope = erasure_scope(self.user_id, self.session_id)
+        job = eraser.begin(ErasureRequest(scope, reason, operator))
         if not isinstance(job, ErasureResult):
             job = eraser.shred(job)
             name_of_work = ("delete", self.stream)

@@ -58,14 +58,14 @@ class _Wrapper(Strategy):
     def begin(self) -> Outline:
         return self.inner.begin()
 
-    def judged(self, outline: Outline) -> Outline:
-        return self.inner.judged(outline)
+    def as_shown(self, outline: Outline) -> Outline:
+        return self.inner.as_shown(outline)
 
     def show(self, outline: Outline) -> Shown:
-        return self.inner.show(self.judged(outline))
+        return self.inner.show(self.as_shown(outline))
 
     def waits_for(self, outline: Outline) -> str:
-        return self.inner.waits_for(self.judged(outline))
+        return self.inner.waits_for(self.as_shown(outline))
 
     def over_window(self, tokens: int) -> int:
         return self.inner.over_window(tokens)
@@ -74,16 +74,16 @@ class _Wrapper(Strategy):
         return self.inner.over_limits(tokens, raw_tokens)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        return self.adapted(self.inner.decide(self.judged(outline), now))
+        return self.adapted(self.inner.decide(self.as_shown(outline), now))
 
     def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
-        return self.adapted(self.inner.press(self.judged(outline), over, most))
+        return self.adapted(self.inner.press(self.as_shown(outline), over, most))
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        return self.adapted(self.inner.follow_up(self.judged(outline), now))
+        return self.adapted(self.inner.follow_up(self.as_shown(outline), now))
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:
-        return self.inner.due_at(self.judged(outline), now)
+        return self.inner.due_at(self.as_shown(outline), now)
 
 
 class Pipeline(_Wrapper):
@@ -134,9 +134,9 @@ class Pipeline(_Wrapper):
         self.clearing.take(builder, envelope)
         self.remember(builder, envelope)
 
-    def judged(self, outline: Outline) -> Outline:
+    def as_shown(self, outline: Outline) -> Outline:
         """Return the outline with old results cleared if that is needed."""
-        return self.clearing.judged(outline)
+        return self.clearing.as_shown(outline)
 
     def show(self, outline: Outline) -> Shown:
         """Show what the other strategy shows, with old results as stubs."""

@@ -66,7 +66,7 @@ class ToolClearing(Pinning, Weighed):
             builder.notes = (*builder.notes, envelope.seq, envelope.token_estimate)
         builder.take(envelope)
 
-    def judged(self, outline: Outline) -> Outline:
+    def as_shown(self, outline: Outline) -> Outline:
         """Return the outline with old results cleared if a trigger is reached."""
         builder = OutlineBuilder(outline)
         return builder.outline() if self._clear(builder) else outline
@@ -109,7 +109,7 @@ class ToolClearing(Pinning, Weighed):
 
     def show(self, outline: Outline) -> Shown:
         """Show everything, with old results as stubs."""
-        outline = self.judged(outline)
+        outline = self.as_shown(outline)
         cleared = outline.cleared
         pinned = outline.pinned
         excluded = self.exclude_tools
