@@ -236,6 +236,24 @@ def test_an_answer_that_is_captured_before_its_late_request_is_stored_once(
     assert not store.session(user_id=USER, session_id=SESSION).verify().problems
 
 
+def test_an_input_that_is_captured_before_the_request_before_it_is_stored_once(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    transcript(
+        tmp_path,
+        entry(1, "user", "Hello."),
+        entry(2, "assistant", "Hi."),
+        entry(3, "user", "Bye."),
+    )
+    captured(store, tmp_path)
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    client.say("Bye.", "See you.")
+
+    assert set(stored_texts(store, USER).values()) == {1}
+    assert check_contexts(store, client, USER) == 2
+
+
 def test_a_captured_message_with_a_redacted_value_is_stored_once(
     store: SessionStore, tmp_path: Path
 ) -> None:

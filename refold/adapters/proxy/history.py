@@ -383,6 +383,19 @@ class History:
         """Whether an event of the session may match an item."""
         return item.digest in self.digests or item.type in MATCHED_BY_ID
 
+    def may_show_again(self, items: Sequence[Item]) -> bool:
+        """Whether the first item may be an event that a late request left out.
+
+        Another writer appended it before the request was recorded.
+        """
+        if not items or not self.captured or not self.may_have(items[0]):
+            return False
+        newest_shown = self.shown[-1] if self.shown else 0
+        return any(
+            seq > newest_shown and self.matches(self.entries[seq], items[0])
+            for seq in self.captured
+        )
+
     def found(self, items: Sequence[Item]) -> tuple[int, ...]:
         """Return the seqs of the first items that the log has in this order."""
         if not items:
@@ -508,7 +521,7 @@ def plan(history: History, items: Sequence[Item], *, open_calls: set[str]) -> Pl
     open_calls: the ids of calls of the session that have no result.
     """
     shared, cleared = _shared_beginning(history, items)
-    if shared == len(history.shown):
+    if shared == len(history.shown) and not history.may_show_again(items[shared:]):
         places = _places(history.shown, items)
         if _new_are_answerable(items[shared:], open_calls):
             return Plan(places, cleared=cleared)

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from refold.domain import errors
 from refold.domain.envelope import Draft, Envelope
@@ -35,6 +35,8 @@ from refold.store.session.core import SessionCore, is_recorded_by_proxy
 _LIMITS: Final = Limits(leaf_bytes=786_432, event_bytes=1_048_576)
 # Fields of ``meta.source`` of an input that the client wrote, not a person.
 _OF_CLIENT: Final = ("attachment", "context", "meta")
+
+_WithText: TypeAlias = AgentResponse | SystemPrompt | UserInput
 
 
 class _Name(NamedTuple):
@@ -99,7 +101,7 @@ class ProxiedEvents:
       the request of that answer had it, though perhaps in another form.  Without such
       an answer, an input was recorded if the proxy recorded its text behind the answers
       and results of earlier entries; what the client wrote behind the input follows the
-      input.
+      input.  A system message in the conversation is recognized by its text, too.
 
     An item of the client, such as a snapshot of files, is in no request.
 
@@ -217,8 +219,12 @@ class ProxiedEvents:
                 elif next_answer:
                     decided.append(True)
                 elif _is_prompt(draft):
-                    previous = self._take_input(draft.event, after=newest_seq)
+                    previous = self._take_input(event, after=newest_seq)
                     decided.append(previous)
+                elif _is_instruction(event):
+                    # It may stand before the input that it belongs to.
+                    is_recorded = self._take_input(event, after=newest_seq)
+                    decided.append(is_recorded or previous)
                 else:
                     decided.append(previous)
             if run.stop < len(drafts):
@@ -229,7 +235,7 @@ class ProxiedEvents:
 
     def _take_input(self, event: Event, *, after: int) -> bool:
         """Whether the proxy recorded an input behind this seq."""
-        if not isinstance(event, UserInput):
+        if not isinstance(event, UserInput | SystemPrompt):
             return False
         return self._take(self._inputs, event, after=after) is not None
 
@@ -292,9 +298,7 @@ class ProxiedEvents:
             return self._take(self._texts, event) or 0
         return None
 
-    def _take(
-        self, texts: _Texts, event: AgentResponse | UserInput, *, after: int = 0
-    ) -> int | None:
+    def _take(self, texts: _Texts, event: _WithText, *, after: int = 0) -> int | None:
         """Return the seq of a text that belongs to no other event of the transcript."""
         if not texts:
             return None
@@ -304,7 +308,7 @@ class ProxiedEvents:
                 return seq
         return None
 
-    def _stored_texts(self, event: AgentResponse | UserInput) -> Iterator[str]:
+    def _stored_texts(self, event: _WithText) -> Iterator[str]:
         """Yield the text of an event as the session may have it.
 
         Secrets that the session showed later were not redacted in it.
@@ -323,8 +327,8 @@ class ProxiedEvents:
                     tag=tag,
                     learned=learned,
                 ).event
-                if isinstance(redacted, AgentResponse | UserInput):
-                    yield _plain(redacted.text)
+                if isinstance(redacted, _WithText):
+                    yield _plain(redacted.text or "")
             if not self._state.learned:
                 return
 
@@ -344,6 +348,11 @@ def _is_prompt(draft: Draft) -> bool:
     return isinstance(draft.event, UserInput) and not any(
         name in source for name in _OF_CLIENT
     )
+
+
+def _is_instruction(event: Event) -> bool:
+    """Whether a client put a system message into the conversation."""
+    return isinstance(event, SystemPrompt) and event.where == "conversation"
 
 
 def _runs(drafts: Sequence[Draft]) -> Iterator[range]:
