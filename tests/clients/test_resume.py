@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,15 +27,24 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         yield Desk(tmp_path, provider)
 
 
+def exported(desk: Desk, client: str) -> tuple[list[Any], str]:
+    """Record a session and export it; returns its context, and the new session's id.
+
+    The provider then has the next answer.
+    """
+    record(desk)
+    messages = desk.messages("s")
+    session_id = desk.export("s", client)
+    desk.provider.reply(answer("The tests pass."))
+    return messages, session_id
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_resumed_client_sends_the_context_and_its_session_is_a_fork(
     desk: Desk, client: str
 ) -> None:
-    record(desk)
-    messages = desk.messages("s")
-    session_id = desk.export("s", client)
+    messages, session_id = exported(desk, client)
 
-    desk.provider.reply(answer("The tests pass."))
     desk.resume(client, session_id, PROMPT)
     desk.capture(client)
 
@@ -51,11 +61,8 @@ def test_a_resumed_client_sends_the_context_and_its_session_is_a_fork(
 def test_a_client_that_is_resumed_under_the_proxy_records_a_fork(
     desk: Desk, client: str
 ) -> None:
-    record(desk)
-    messages = desk.messages("s")
-    session_id = desk.export("s", client)
+    messages, session_id = exported(desk, client)
 
-    desk.provider.reply(answer("The tests pass."))
     desk.resume_proxied(client, session_id, PROMPT)
 
     check_history(desk, client, messages)

@@ -33,21 +33,32 @@ SESSION = "0a6f2f0c-7a52-4a36-9d0c-2b6f6d1f4c11"
 
 
 def entry(number: int, role: str, text: str) -> dict[str, Any]:
-    """A line of a transcript of Claude Code."""
+    """Return a line of a transcript of Claude Code."""
+    parent = None
+    if number > 1:
+        parent = f"00000000-0000-4000-8000-{number - 1:012}"
     return {
         "type": role,
         "uuid": f"00000000-0000-4000-8000-{number:012}",
-        "parentUuid": f"00000000-0000-4000-8000-{number - 1:012}"
-        if number > 1
-        else None,
+        "parentUuid": parent,
         "sessionId": SESSION,
         "timestamp": f"2026-01-01T00:00:{number:02}.000Z",
         "message": {"role": role, "content": [{"type": "text", "text": text}]},
     }
 
 
+GREETING = (entry(1, "user", "Hello."), entry(2, "assistant", "Hi."))
+
+
+def record_greeting(store: SessionStore) -> WireClient:
+    """Let the proxy record a greeting; returns the client."""
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Hello.", "Hi.")
+    return client
+
+
 def transcript(folder: Path, *entries: dict[str, Any]) -> Path:
-    """Write a transcript where Claude Code has it."""
+    """Write a transcript to the place where Claude Code writes it."""
     path = folder / "project" / f"{SESSION}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in entries))
@@ -63,11 +74,8 @@ def captured(store: SessionStore, folder: Path) -> None:
 def test_a_capture_leaves_a_proxied_session_alone(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
-    client.say("Hello.", "Hi.")
-    path = transcript(
-        tmp_path, entry(1, "user", "Hello."), entry(2, "assistant", "Hi.")
-    )
+    client = record_greeting(store)
+    path = transcript(tmp_path, *GREETING)
     captured(store, tmp_path)
     (imported,) = store.import_transcript(path, user_id=USER)
     client.say("Bye.", "See you.")
@@ -81,12 +89,10 @@ def test_a_capture_leaves_a_proxied_session_alone(
 def test_an_import_adds_the_entries_that_the_proxy_did_not_see(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
-    client.say("Hello.", "Hi.")
+    record_greeting(store)
     path = transcript(
         tmp_path,
-        entry(1, "user", "Hello."),
-        entry(2, "assistant", "Hi."),
+        *GREETING,
         entry(3, "user", "Without the proxy."),
         entry(4, "assistant", "I know."),
     )
@@ -103,10 +109,9 @@ def test_an_import_adds_the_entries_that_the_proxy_did_not_see(
 def test_an_input_that_is_captured_after_its_answer_was_recorded_is_stored_once(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
-    client.say("Hello.", "Hi.")
+    client = record_greeting(store)
     client.say("Hello.", "Hi again.")
-    entries = [entry(1, "user", "Hello."), entry(2, "assistant", "Hi.")]
+    entries = [*GREETING]
     follower = Follower(store, "claude-code", user_id=USER, folder=tmp_path)
     with follower.alone():
         for count in (1, 2):
@@ -126,15 +131,13 @@ def test_an_input_that_is_captured_after_its_answer_was_recorded_is_stored_once(
 def test_an_input_that_the_proxy_recorded_again_does_not_hide_a_later_equal_one(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
-    client.say("Hello.", "Hi.")
+    client = record_greeting(store)
     client.say("Go on.", "Done.")
     client.messages[:] = [*client.messages[2:], *client.messages[:2]]  # in other order
     client.say("More.", "There is no more.")
     path = transcript(
         tmp_path,
-        entry(1, "user", "Hello."),
-        entry(2, "assistant", "Hi."),
+        *GREETING,
         entry(3, "user", "Go on."),
         entry(4, "assistant", "Done."),
         entry(5, "user", "Hello."),
@@ -149,7 +152,7 @@ def test_an_input_that_the_proxy_recorded_again_does_not_hide_a_later_equal_one(
 def test_the_proxy_goes_on_from_captured_entries(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    transcript(tmp_path, entry(1, "user", "Hello."), entry(2, "assistant", "Hi."))
+    transcript(tmp_path, *GREETING)
     captured(store, tmp_path)
     client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
     client.messages[:] = [
@@ -194,15 +197,13 @@ def test_results_of_parallel_calls_are_stored_once_in_any_order(
 def test_an_answer_that_a_capture_appends_first_is_stored_once(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
-    client.say("Hello.", "Hi.")
+    client = record_greeting(store)
     client.messages.append(user("Mail ada@example.org."))
     exchange = client.exchange()
     client.recorder.begin(exchange)
     transcript(
         tmp_path,
-        entry(1, "user", "Hello."),
-        entry(2, "assistant", "Hi."),
+        *GREETING,
         entry(3, "user", "Mail ada@example.org."),
         entry(4, "assistant", "I mailed ada@example.org."),
     )
@@ -299,12 +300,10 @@ def test_equal_answers_without_the_proxy_are_appended(
 def test_a_capture_waits_for_a_running_proxy_that_may_record_the_rest(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
-    client.say("Hello.", "Hi.")
+    record_greeting(store)
     transcript(
         tmp_path,
-        entry(1, "user", "Hello."),
-        entry(2, "assistant", "Hi."),
+        *GREETING,
         entry(3, "user", "Bye."),
     )
 
@@ -331,14 +330,12 @@ def test_no_proxy_seems_to_run_on_a_file_system_without_locks(
 def test_a_capture_waits_only_shortly_for_a_proxy(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
-    client.say("Hello.", "Hi.")
+    client = record_greeting(store)
     client.messages.append(user("More."))
     client.recorder.begin(client.exchange())  # its proxy is killed
     path = transcript(
         tmp_path,
-        entry(1, "user", "Hello."),
-        entry(2, "assistant", "Hi."),
+        *GREETING,
         entry(3, "user", "More."),
         entry(4, "user", "Without the proxy."),
         entry(5, "assistant", "I know."),
@@ -357,11 +354,8 @@ def test_a_capture_waits_only_shortly_for_a_proxy(
 def test_a_capture_reads_a_deleted_file_to_its_end_while_a_proxy_runs(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
-    client.say("Hello.", "Hi.")
-    path = transcript(
-        tmp_path, entry(1, "user", "Hello."), entry(2, "assistant", "Hi.")
-    )
+    record_greeting(store)
+    path = transcript(tmp_path, *GREETING)
     follower = Follower(store, "claude-code", user_id=USER, folder=tmp_path)
 
     with running_proxy(), follower.alone():
@@ -377,9 +371,8 @@ def test_a_capture_reads_a_deleted_file_to_its_end_while_a_proxy_runs(
 def test_a_rewritten_transcript_adds_no_answer_of_the_proxy(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
-    client.say("Hello.", "Hi.")
-    entries = [entry(1, "user", "Hello."), entry(2, "assistant", "Hi.")]
+    record_greeting(store)
+    entries = [*GREETING]
     transcript(tmp_path, *entries)
     follower = Follower(store, "claude-code", user_id=USER, folder=tmp_path)
 

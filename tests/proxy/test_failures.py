@@ -1,8 +1,10 @@
-"""Whatever fails, the client gets a clear answer, and the record says what happened."""
+"""After any failure, the client gets a clear answer, and the record has the cause."""
 
 import json
 import socket
 import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -14,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from refold.adapters.proxy.exchange import Answer
 from refold.adapters.proxy.recording import Limits
 from refold.domain.errors import InvalidConfiguration, StoreUnavailable
 from tests.support.proxying import Proxied, proxied
@@ -210,7 +213,13 @@ def test_a_client_that_closes_ends_the_request_at_the_provider() -> None:
     assert answer.body == b"the beginning"
 
 
-def test_a_client_that_closes_before_the_answer_ends_the_request() -> None:
+@contextmanager
+def unanswered_request() -> Iterator[tuple[Peer, Callable[[], Answer]]]:
+    """Send a request that the provider leaves open until the proxy closes it.
+
+    Yields the client's connection, and a function that waits for the proxy to close the
+    request, and returns the recorded answer.
+    """
     is_asked = Event()
     is_closed = Event()
 
@@ -219,13 +228,22 @@ def test_a_client_that_closes_before_the_answer_ends_the_request() -> None:
         peer.wait_until_closed()
         is_closed.set()
 
+    def recorded_answer() -> Answer:
+        assert is_closed.wait(PATIENCE_SEC)
+        (answer,) = proxy.recorder.answers(1)
+        return answer
+
     with proxied(respond) as (proxy, _):
         peer = proxy.connect()
         peer.send(proxy.head(b"", b"content-length: 2") + b"{}")
         assert is_asked.wait(PATIENCE_SEC)
+        yield peer, recorded_answer
+
+
+def test_a_client_that_closes_before_the_answer_ends_the_request() -> None:
+    with unanswered_request() as (peer, recorded_answer):
         peer.close()
-        assert is_closed.wait(PATIENCE_SEC)
-        (answer,) = proxy.recorder.answers(1)
+        answer = recorded_answer()
 
     assert answer.ending == "cancelled"
     assert answer.status is None
@@ -233,21 +251,9 @@ def test_a_client_that_closes_before_the_answer_ends_the_request() -> None:
 
 def test_a_client_that_closes_its_sending_half_counts_as_gone() -> None:
     """Nothing tells it apart from a client that closes its connection."""
-    is_asked = Event()
-    is_closed = Event()
-
-    def respond(peer: Peer, _: Request) -> None:
-        is_asked.set()
-        peer.wait_until_closed()
-        is_closed.set()
-
-    with proxied(respond) as (proxy, _):
-        peer = proxy.connect()
-        peer.send(proxy.head(b"", b"content-length: 2") + b"{}")
-        assert is_asked.wait(PATIENCE_SEC)
+    with unanswered_request() as (peer, recorded_answer):
         peer.socket.shutdown(socket.SHUT_WR)
-        assert is_closed.wait(PATIENCE_SEC)
-        (answer,) = proxy.recorder.answers(1)
+        answer = recorded_answer()
         peer.wait_until_closed()
         peer.close()
 

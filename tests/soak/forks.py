@@ -1,9 +1,9 @@
 """``make soak-forks``: random families of processes that fork with a store open.
 
-Each history is a new SQLite store and a process that opens it.  Its processes append,
-in threads too, fork, in C too, close the store and open it again, and end with or
-without closing it, while programs of others open and close the file.  Whatever one
-acknowledged must be in the store at the end, once.
+Each history is a new SQLite store and a process that opens it.  The process and its
+children append (also in threads), fork (also in C), close and reopen the store, and end
+with or without closing it.  Unrelated programs open and close the file concurrently.
+At the end, the store must have each acknowledged event exactly once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from time import monotonic
 
 import refold
 from refold.store import SessionStore
+from tests.soak.summary import summarize
 from tests.support.forked import open_elsewhere
 
 STUCK_SEC = 60.0
@@ -44,7 +45,13 @@ _INHERITED = "was open when this process was forked"
 
 @dataclass
 class Member:
-    """One process of a history; ``name`` is its place in the family."""
+    """One process of a history.
+
+    ledger:    the descriptor of the file to which all processes write their notes.
+    name:      its place in the family; ``0.1`` is the second child of the first.
+    hooks_ran: whether Python's hooks ran after every fork of its line, as in no fork in
+               C.
+    """
 
     url: str
     ledger: int
@@ -56,12 +63,14 @@ class Member:
     count: int = 0
 
     def run(self) -> None:
-        """Take some steps, wait for the children, or not, and end."""
-        store = refold.open(self.url)
-        self.go_on(store)
+        """Open the store, and take some steps with it."""
+        self.run_with(refold.open(self.url))
 
-    def go_on(self, store: SessionStore) -> None:
-        """The same with a store that is open."""
+    def run_with(self, store: SessionStore) -> None:
+        """Take some random steps with an open store.
+
+        At the end, it may close the store, and may wait for its children.
+        """
         threads: list[threading.Thread] = []
         for _ in range(self.random.randint(2, _STEPS)):
             (act,) = self.random.choices(list(_ACTS), list(_ACTS.values()))
@@ -128,7 +137,7 @@ class Member:
             self.note("wrote", f"{session_id} {place}")
 
     def fork(self, store: SessionStore, *, in_c: bool) -> None:
-        """Have a child, unless the family is large enough."""
+        """Fork a child, unless the family is large enough."""
         if self.depth >= _DEEPEST or len(self.children) >= _CHILDREN:
             return
         seed = self.random.random()
@@ -136,7 +145,7 @@ class Member:
         if child:
             self.children.append(child)
             return
-        heir = Member(
+        member = Member(
             url=self.url,
             ledger=self.ledger,
             random=Random(seed),
@@ -144,16 +153,16 @@ class Member:
             depth=self.depth + 1,
             hooks_ran=self.hooks_ran and not in_c,
         )
-        end_of(heir, store)
+        end_of(member, store)
 
     def refused(self, error: refold.RefoldError) -> None:
-        """Note a refusal, which is right only behind a fork in C.
+        """Note a refusal, which is right only after a fork in C.
 
-        There a store that was closed may not be opened again, and stays closed.
+        After such a fork, an inherited store is refused, and so is a closed one.
         """
-        expected = any(words in str(error) for words in (_INHERITED, "was closed"))
-        right = expected and not self.hooks_ran
-        self.note("refused" if right else "wrong", f"{self.name}: {error}")
+        is_known = any(words in str(error) for words in (_INHERITED, "was closed"))
+        is_right = is_known and not self.hooks_ran
+        self.note("refused" if is_right else "wrong", f"{self.name}: {error}")
 
     def note(self, kind: str, text: str) -> None:
         """Write a line to the ledger that all processes share."""
@@ -162,12 +171,15 @@ class Member:
 
 
 def end_of(member: Member, store: SessionStore | None) -> None:
-    """Run a member, and end its process without going back to its parent's frames."""
+    """Run a member, and end its process without returning to its parent's frames.
+
+    store: the inherited store; None opens one.
+    """
     try:
         if store is None:
             member.run()
         else:
-            member.go_on(store)
+            member.run_with(store)
     except BaseException as error:  # the ledger has it
         member.note("wrong", f"{member.name}: {type(error).__name__}: {error}")
     finally:
@@ -175,7 +187,7 @@ def end_of(member: Member, store: SessionStore | None) -> None:
 
 
 def history(seed: int, folder: Path) -> tuple[list[str], Counter[str]]:
-    """Returns the problems after the history of a seed, and the acts in it."""
+    """Run the history of a seed; returns its problems, and counts of its acts."""
     folder.mkdir()
     refold.redact("")  # compiled once here, not in each process
     os.environ["REFOLD_HOME"] = str(folder / "home")
@@ -239,14 +251,7 @@ def main(arguments: list[str] | None = None) -> int:
             problems, acts = history(seed, Path(folder) / str(seed))
             wrong += problems
             counts += acts
-    for line in wrong[:20]:
-        sys.stdout.write(f"{line}\n")
-    acts_done = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    sys.stdout.write(
-        f"{options.count} histories in {monotonic() - begin:.0f} s: {acts_done}; "
-        f"{len(wrong)} things are wrong\n"
-    )
-    return 1 if wrong else 0
+    return summarize(f"{options.count} histories", monotonic() - begin, counts, wrong)
 
 
 if __name__ == "__main__":

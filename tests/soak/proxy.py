@@ -1,9 +1,9 @@
 """``make soak-proxy``: random kills of a client, of the proxy, and of the store.
 
 A client talks to a model through ``refold proxy``.  The client, the proxy, and the
-store are killed at random moments: PostgreSQL crashes and recovers; with SQLite,
-another process that writes to the file is killed.  Afterwards, the log must have all
-that the client has, once, and every context must equal what the provider received.
+store are killed at random moments.  PostgreSQL crashes and recovers.  With SQLite,
+another process that writes to the file is killed.  Afterwards, the log must have each
+message of the client once, and every context must equal what the provider received.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -28,7 +27,9 @@ from refold.adapters.proxy.recorder import body_mac
 from refold.domain.envelope import Envelope
 from refold.store import Session, SessionStore
 from tests.soak.proxy_client import MAIL, SECRET, SESSION, conversation
+from tests.soak.summary import summarize
 from tests.support import warm
+from tests.support.environment import environment_variables
 from tests.support.postgres import Postgres
 from tests.support.provider import Provider, Reply, Seen, answer
 from tests.support.wire import flat, redacted
@@ -89,7 +90,7 @@ class Trial:
             else:
                 self._kill_store()
             self._end_client()
-        # The last requests repeat all that came before.
+        # The last requests repeat the whole conversation.
         self._start_client(turns + 3)
         self._end_client()
         assert self._proxy is not None
@@ -157,14 +158,17 @@ class Trial:
 def history(
     seed: int, folder: Path, *, kills: int, server: Postgres | None = None
 ) -> tuple[list[str], Counter[str]]:
-    """Run one history; returns what is wrong after it, and counts of what was done."""
+    """Run one history; returns the problems after it, and counts of its acts."""
     numbers = iter(range(1, 1_000_000))
 
     def reply(_: Seen) -> Reply:
         return answer(f"answer {next(numbers)} to {MAIL}")
 
     folder.mkdir(parents=True, exist_ok=True)
-    with _home(folder / "home"), Provider(reply) as provider:
+    home = folder / "home"
+    keys = f"sqlite:///{home / 'keys.db'}"
+    variables = {"REFOLD_HOME": str(home), "REFOLD_KEYS": keys}
+    with environment_variables(variables), Provider(reply) as provider:
         trial = Trial(seed, folder, provider, server)
         try:
             trial.run(kills)
@@ -229,7 +233,7 @@ def _requests(
         sent = redacted(store, USER, body.json["messages"])
         if flat(view.messages) != flat(sent):
             yield f"the context of seq {event.seq} is not what the provider received"
-    # The store was away, or the proxy died: the next request has their content.
+    # The store was down, or the proxy was killed.  The next request has their content.
     gaps = sum(len(arrived) for arrived in macs.values())
     trial.acts["requests sent and not recorded"] += gaps
 
@@ -252,22 +256,6 @@ def _free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
-
-
-@contextmanager
-def _home(home: Path) -> Iterator[None]:
-    """Keep keys in a folder while the block runs, also for child processes."""
-    ours = {"REFOLD_HOME": str(home), "REFOLD_KEYS": f"sqlite:///{home / 'keys.db'}"}
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -297,14 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
             wrong += problems
             counts += acts
             seed += 1
-    for line in wrong[:20]:
-        sys.stdout.write(f"{line}\n")
-    done = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    sys.stdout.write(
-        f"{options.kills} kills in {monotonic() - begin:.0f} s: {done}; "
-        f"{len(wrong)} things are wrong\n"
-    )
-    return 1 if wrong else 0
+    return summarize(f"{options.kills} kills", monotonic() - begin, counts, wrong)
 
 
 if __name__ == "__main__":

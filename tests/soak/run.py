@@ -1,15 +1,14 @@
-"""A soak: processes that write and project, and harm that is done to them by count.
+"""A soak: processes that write and project, and are harmed after counts of events.
 
-The seed decides what is written, who is killed and after how many events; what they
-are at just then is up to the machine.  Nothing here waits for time to pass.
+The seed decides what is written, which process is killed, and after how many events.
+What the process is doing at that moment depends on the machine.  Nothing here waits for
+time to pass.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,10 +24,12 @@ import refold
 from tests.soak.check import check
 from tests.soak.plan import Harm, Plan
 from tests.support import warm
+from tests.support.environment import environment_variables
 from tests.support.postgres import Postgres
 
-# The growth allowed to a process after a fifth of the events:
-GROWTH, SLACK_MIB = 1.25, 16.0
+# After a fifth of the events, a process may grow by this factor, plus the slack.
+GROWTH = 1.25
+SLACK_MIB = 16.0
 _BACKENDS: Final = SQL(
     "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
     "AND backend_type = 'client backend' ORDER BY pid"
@@ -37,7 +38,7 @@ Name = tuple[str, int]
 
 
 class SoakFailed(Exception):
-    """A process of a soak ended by itself; the message has what it said."""
+    """A process of a soak ended by itself; the message has the end of its stderr."""
 
 
 class Memory(NamedTuple):
@@ -50,7 +51,7 @@ class Memory(NamedTuple):
 
     @property
     def flat(self) -> bool:
-        """Whether it grew by no more than it may."""
+        """Whether it grew no more than allowed."""
         return self.end <= self.early * GROWTH + SLACK_MIB
 
 
@@ -69,10 +70,11 @@ class Report:
 
 
 class _Child:
-    """One process, whose lines come out of a queue that all share."""
+    """One process; a thread puts its lines into a queue that all processes share."""
 
     def __init__(self, name: Name, folder: Path, lines: SimpleQueue[_Line]) -> None:
-        self.name, self._killed = name, False
+        self.name = name
+        self._killed = False
         self._process = warm.module("tests.soak.worker", name[0], folder, name[1])
         self._reader = Thread(target=self._read, args=(lines,), daemon=True)
         self._reader.start()
@@ -83,16 +85,16 @@ class _Child:
         lines.put((self, None))
 
     def kill(self) -> None:
-        """SIGKILL it, whatever it is at."""
+        """Kill it with SIGKILL."""
         self._killed = True
         self._process.send_signal(signal.SIGKILL)
 
     def let_end(self) -> None:
-        """End its input: it does what is left to do, and ends."""
+        """Close its input, so that it finishes its work and ends."""
         self._process.stdin.close()
 
     def join(self) -> str:
-        """Wait for its end; what it complained of, if it was not killed."""
+        """Wait for its end; returns its complaint, unless it was killed."""
         code = self._process.wait()
         self._reader.join()
         self._process.stdin.close()
@@ -100,11 +102,9 @@ class _Child:
         with self._process.stderr as errors:
             errors.seek(0)
             errors_written = errors.read()
-        return (
-            errors_written[-2000:] or f"exit {code}"
-            if code and not self._killed
-            else ""
-        )
+        if code == 0 or self._killed:
+            return ""
+        return errors_written[-2000:] or f"exit {code}"
 
     def rss(self) -> float:
         """Its resident memory in MiB."""
@@ -121,7 +121,9 @@ class Soak:
     """One run on a server of its own."""
 
     def __init__(self, plan: Plan, server: Postgres, folder: Path) -> None:
-        self._plan, self._server, self._folder = plan, server, folder
+        self._plan = plan
+        self._server = server
+        self._folder = folder
         self._random = Random(f"{plan.seed} victims")
         self._lines: SimpleQueue[_Line] = SimpleQueue()
         self._children: dict[Name, _Child] = {}
@@ -133,13 +135,18 @@ class Soak:
         self.report = Report(plan)
 
     def run(self, report_to: Callable[[Report], object] = lambda _: None) -> Report:
-        """Runs the soak; ``report_to`` is called after each batch.
+        """Run the soak; ``report_to`` is called after each batch.
 
         Raises SoakFailed if a process ends that nobody killed.
         """
         self._plan.save(self._folder / "plan.json")
         url = self._server.create_database("soak")
-        with _settings(url, self._folder):
+        variables = {
+            "REFOLD_DB": url,
+            "REFOLD_KEYS": f"sqlite:///{self._folder / 'keys.db'}",
+            "REFOLD_HOME": str(self._folder / "home"),
+        }
+        with environment_variables(variables):
             with refold.open(make_key=True):
                 pass
             begin = monotonic()
@@ -218,14 +225,14 @@ class Soak:
                 self._server.restart(immediate=False)
 
     def _cut(self) -> None:
-        """End a half of all connections."""
+        """Close half of all connections."""
         with psycopg.connect(self._server.url, autocommit=True) as connection:
             pids = [row[0] for row in connection.execute(_BACKENDS)]
             for pid in self._random.sample(pids, (len(pids) + 1) // 2):
                 connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
 
     def _spared(self) -> Iterator[tuple[Name, _Child]]:
-        """The first writer and the first projector, which nobody kills."""
+        """Yield the first writer and the first projector, which are never killed."""
         return ((name, child) for name, child in self._children.items() if name[1] == 0)
 
     def _weigh(self) -> None:
@@ -235,23 +242,3 @@ class Soak:
             self.report.memory.append(seen)
             if not seen.flat:
                 self.report.wrong.append(f"memory grew: {seen}")
-
-
-@contextmanager
-def _settings(url: str, folder: Path) -> Iterator[None]:
-    """Return the environment of this process and its children."""
-    ours = {
-        "REFOLD_DB": url,
-        "REFOLD_KEYS": f"sqlite:///{folder / 'keys.db'}",
-        "REFOLD_HOME": str(folder / "home"),
-    }
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

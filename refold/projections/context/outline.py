@@ -61,11 +61,9 @@ from refold.projections.context.units import (
 SHAPE: Final = 17
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
-# The most frequent event types, which change none of the facts that ``_note`` handles.
+# The most frequent types of events.  ``_note`` has nothing to do for them.
 _UNNOTED: Final = frozenset({events.ToolCall, events.ToolResult, events.UserInput})
-
-
-# The events whose words stay beside the summaries that stand for them.
+# The events whose words views show next to the summaries of these events.
 _PROTECTED: Final = frozenset(
     {
         events.UserInput,
@@ -75,13 +73,10 @@ _PROTECTED: Final = frozenset(
         events.Aggregate,
     }
 )
-
-
 # The events that may have images and documents.
 _WITH_MEDIA: Final = frozenset({events.UserInput, events.ToolResult})
-
-
-# The tokens of what a short answer chose, or of the call that a decision is about.
+# The tokens of a subject: the text that a short answer refers to, or the call that a
+# decision is about.
 _SUBJECT_TOKENS: Final = 50
 
 
@@ -89,8 +84,8 @@ class ProtectedEvent(NamedTuple):
     """A user input, a decision, a plan, or a judgment of the agent, with its cost.
 
     turn:    the number of its turn.
-    subject: the seq of the event that explains it: of a short input, the text of the
-             agent before it; of a decision, the call that it is about.  0 is none.
+    subject: the seq of the event that explains it; 0 for none.  It is the agent's text
+             before a short input, or the call that a decision is about.
     """
 
     seq: int
@@ -102,7 +97,7 @@ class ProtectedEvent(NamedTuple):
 class ClientSummary(NamedTuple):
     """A summary with which a client replaced earlier history, and its cost.
 
-    turn: the number of the turn that it begins, or that it stands in.
+    turn: the number of the turn that it begins or belongs to.
     """
 
     seq: int
@@ -114,7 +109,7 @@ class PlanEvent(NamedTuple):
     """An event of the current plan, and its cost.
 
     turn: the number of its turn.
-    task: the task whose status it sets, if it does nothing else; otherwise empty.
+    task: the id of a task, if the event only sets the status of that task; else empty.
     """
 
     seq: int
@@ -132,7 +127,7 @@ class MediaEvent(NamedTuple):
 
 
 class CoveredEvent(NamedTuple):
-    """A protected event that a summary stands for; see ``ProtectedEvent``."""
+    """A protected event that a summary covers; see ``ProtectedEvent``."""
 
     seq: int
     turn: int
@@ -182,13 +177,13 @@ class LayerState(NamedTuple):
 
     shown_at:      the last seq of the main stream that views take into account; None
                    before the first compaction, when they show everything.
-    facts, notes:  those of the main stream that views may still need, oldest first.
+    facts, notes:  the facts and notes that views may still need, oldest first.
     scope:         the newest digest of the session's scope.
     scope_shown:   the digest that views show.
     written:       the newest rewrite of the notes, with ``written_lines`` lines.
     written_shown: the rewrite that views show.
     failures:      the failed attempts to write a layer since the last success.
-    failed_at:     the time of the last one, in microseconds since 1970.
+    failed_at:     the time of the last failure, in microseconds since 1970.
     """
 
     shown_at: int | None = None
@@ -292,8 +287,8 @@ class Outline(NamedTuple):
     system_seq:         the newest system prompt; ``system_tokens`` is its cost.
     user_seq:           the newest user input.
     turn_count:         the number of turns that have begun.
-    compacted_turns:    the number of turns that summaries stand for.
-    compacted_through:  the last seq that summaries stand for.
+    compacted_turns:    the number of turns that summaries cover.
+    compacted_through:  the last seq that summaries cover.
     decided_at:         the seq at which the newest compaction was decided.
     past:               the finished turns that are not compacted, oldest first.
     turn_first:         the first seq of the newest turn.  Events before the first input
@@ -311,19 +306,19 @@ class Outline(NamedTuple):
     compacted_messages: the number of messages before the first of ``units``.
     began_at:           the time of the first message.
     called_at:          the time of the last call of a model.
-    compacted_at:       the time of the newest compaction: that of the newest exchange
-                        which had begun when it was decided.
+    compacted_at:       the time of the newest compaction, which is the time of the
+                        newest exchange that had begun when it was decided.
     cleared:            the seq up to which a strategy has cleared content.
     notes:              further seqs that a strategy has to remember.
     layers:             the memory layers.
     failures:           the failed attempts since the last success.
-    failed_at:          the time of the last one.
-    edits:              what the client changed in its own history so far.
+    failed_at:          the time of the last failure.
+    edits:              the changes that the client made to its history so far.
     protected_budget:   the most tokens of protected content; 0 protects nothing.
     protected:          the user inputs, decisions, reflections, and verdicts that no
-                        summary stands for, oldest first.
-    protected_before:   those that summaries stand for, oldest first.
-    protected_cost:     the cost of those that summaries stand for.
+                        summary covers, oldest first.
+    protected_before:   those that summaries cover, oldest first.
+    protected_cost:     the cost of those that summaries cover.
     plan:               the newest event of a plan.
     joins_plans:        whether views join the events of the current plan; otherwise
                         they show the newest one alone.
@@ -336,7 +331,7 @@ class Outline(NamedTuple):
     client_summaries:   the summaries of the client, oldest first.
     replaced_turns:     the number of turns that the client replaced by summaries.
     replaced_calls:     the calls of the newest response that it replaced.
-    spoken:             the newest text of the agent; 0 for none.
+    spoken:             the seq of the newest text of the agent; 0 for none.
     answered:           the newest call with a result.
     plan_text:          the newest plan in prose.
     tasks:              the newest list of tasks, and later changes of single tasks.
@@ -412,7 +407,7 @@ class Outline(NamedTuple):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The turns not compacted, oldest first, the newest included."""
+        """The turns that are not compacted, oldest first, with the newest turn."""
         if not self.turn_count or self.turn_first is None:
             return ()
         complete = self.done or self.idle
@@ -421,7 +416,7 @@ class Outline(NamedTuple):
 
     @property
     def complete_turns(self) -> int:
-        """The number of complete turns, compacted ones included."""
+        """The number of complete turns, with the compacted ones."""
         if self.done or self.idle:
             return self.turn_count
         return max(0, self.turn_count - 1)
@@ -435,14 +430,14 @@ class Outline(NamedTuple):
     def tokens(self) -> int:
         """The cost of the system prompt, the summaries, and all raw events.
 
-        Protected content has a budget of its own: it would otherwise keep a session
-        over a threshold that compactions can no longer reach.
+        Protected content is not counted, because no compaction can reduce it.  A
+        session could never get below a threshold again.
         """
         return self.system_tokens + self.summary_tokens + self.raw_tokens
 
     @property
     def covered_plans(self) -> tuple[ProtectedEvent | PlanEvent, ...]:
-        """The events of the current plan that summaries stand for."""
+        """The events of the current plan that summaries cover."""
         through = self.compacted_through
         if through is None:
             return ()
@@ -458,7 +453,7 @@ class Outline(NamedTuple):
 
     @property
     def covered_client_summaries(self) -> tuple[ClientSummary, ...]:
-        """The summaries of the client that summaries of Refold stand for."""
+        """The summaries of the client that summaries of Refold cover."""
         through = self.compacted_through
         if through is None:
             return ()
@@ -468,14 +463,14 @@ class Outline(NamedTuple):
 
     @property
     def protected_seqs(self) -> tuple[int, ...]:
-        """The protected events that summaries stand for, oldest first."""
+        """The protected events that summaries cover, oldest first."""
         seqs = [event.seq for event in self.protected_before]
         seqs += [event.seq for event in self.covered_plans]
         return tuple(sorted(seqs))
 
     @property
     def protected_subjects(self) -> dict[int, int]:
-        """The seqs of the events that explain protected ones, by the seqs of these."""
+        """By the seq of a protected event, the seq of the event that explains it."""
         return {
             event.seq: event.subject for event in self.protected_before if event.subject
         }
@@ -494,7 +489,7 @@ class Outline(NamedTuple):
         return turns
 
     def turn_at(self, seq: int) -> int:
-        """Return the number of the turn that an event which is not compacted is in."""
+        """Return the number of the turn of an event that is not compacted."""
         number = max(self.replaced_turns + self.turn_count, 1)
         firsts = [turn.first for turn in self.turns]
         if self.detail in _BY_UNIT:
@@ -510,12 +505,12 @@ class Outline(NamedTuple):
 
     @property
     def open_calls_after(self) -> int | None:
-        """The turns after which a call waits no longer for its result, or None."""
+        """The number of turns after which a call stops waiting for its result."""
         return self.thread.open_calls_after
 
     @property
     def raw_span(self) -> Span | None:
-        """The seqs that no summary stands for, or None."""
+        """The seqs that no summary covers, or None."""
         if self.first_seq is None:
             return None
         compacted = self.compacted_through
@@ -652,14 +647,14 @@ class OutlineBuilder:
     def __init__(self, outline: Outline, edits: Sequence[Edit] = ()) -> None:
         """Begin with an outline.
 
-        edits: those of the events that follow.  The builder applies them from the
+        edits: the edits in the events that follow.  The builder applies them from the
                start, so the outline must not contain events that they change.
         """
         self._expected = tuple(edits)
         self.begin(outline)
 
     def begin(self, outline: Outline) -> None:
-        """Start from this outline and drop the events folded before."""
+        """Start again from this outline."""
         attributes = vars(self)
         attributes.update(zip(outline._fields, outline, strict=True))
         self._start = outline
@@ -677,8 +672,8 @@ class OutlineBuilder:
     def visible(self, envelope: Envelope) -> Envelope | None:
         """Return the next event as contexts show it, or None if they leave it out.
 
-        An event that is left out is counted and not folded.  ``take_replaced`` then
-        remembers the protected content of one that the client replaced by a summary.
+        An event that is left out is counted and not folded.  If the client replaced it
+        by a summary, ``take_replaced`` remembers its protected content.
 
         Raises HistoryEdited if the event changes events that were folded unchanged.
         """
@@ -760,8 +755,8 @@ class OutlineBuilder:
     def take_replaced(self, envelope: Envelope) -> None:
         """Remember the protected content of an event that contexts leave out.
 
-        Does so if the client replaced the event by a summary: its summary does not have
-        all words of the user.
+        Only events that the client replaced by a summary have any, because that summary
+        lacks words of the user.
         """
         if not self._protects_client_summaries:
             return
@@ -813,7 +808,7 @@ class OutlineBuilder:
         return max(self.replaced_turns + self.turn_count, 1)
 
     def _protect(self, envelope: Envelope) -> None:
-        """Remember an event whose words stay beside summaries."""
+        """Remember an event whose words views show next to summaries."""
         subject = self._subject_of(envelope.payload) if self.names_subjects else 0
         event = ProtectedEvent(
             seq=envelope.seq,
@@ -879,8 +874,9 @@ class OutlineBuilder:
             return
         sets_status = change.keys() <= {"taskId", "status"}
         task = str(change["taskId"]) if sets_status and "taskId" in change else ""
-        stay = [other for other in self.tasks if not task or other.task != task]
-        self.tasks = (*stay, PlanEvent(event.seq, event.tokens, event.turn, task))
+        # The newest status of a task replaces an earlier one.
+        others = [other for other in self.tasks if not task or other.task != task]
+        self.tasks = (*others, PlanEvent(event.seq, event.tokens, event.turn, task))
 
     def _count(self, envelope: Envelope, placed: Place) -> None:
         tokens = weight(envelope, placed)
@@ -1070,7 +1066,7 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
 def was_edited(outline: Outline, summary: Summary) -> bool:
     """Whether the client changed events of a summary after it was decided.
 
-    Such a summary tells of events that contexts leave out, so no context shows it.
+    Such a summary describes events that contexts leave out, so no context shows it.
     """
     return changed_after(
         outline.edits, summary.decided_at_seq, summary.first_seq, summary.last_seq
@@ -1080,7 +1076,7 @@ def was_edited(outline: Outline, summary: Summary) -> bool:
 def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     """Return the outline after a compaction.
 
-    seq: of the summary, in the derived stream.
+    seq: the seq of the summary in the derived stream.
     """
     decided_at = summary.decided_at_seq
     through = summary.last_seq  # 0 or less in a fork, for events of its parent
@@ -1126,7 +1122,7 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
 
 
 def _without_turns(outline: Outline, through: int, summary: Summary) -> Outline:
-    """Remove the turns up to ``through``, and the first part of a turn that is cut."""
+    """Remove the turns up to ``through``, and the first part of a turn that it cuts."""
     removed = [turn.tokens for turn in outline.past if turn.last <= through]
     absorbed = [live for live in outline.summaries if live.seq in summary.absorbs]
     absorbed_tokens = sum(live.tokens for live in absorbed)
@@ -1154,7 +1150,7 @@ def _without_turns(outline: Outline, through: int, summary: Summary) -> Outline:
 def _without_units(outline: Outline, through: int, decided_at: int) -> Outline:
     """Remove the exchanges that begin up to ``through``.
 
-    Their events that arrived after the decision stay, each as a unit of its own.
+    Events of these exchanges that arrived after the decision stay as separate units.
     """
     removed = [unit for unit in outline.units if unit.first <= through]
     stay = [unit for unit in outline.units if unit.first > through]
@@ -1207,8 +1203,8 @@ def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
     return pinned
 
 
-# Fields with many rows, whose numbers differ little from row to row: they are stored by
-# column, as differences, which compress well.
+# Fields with many rows.  Their numbers differ little from row to row, so they are
+# stored by column, as differences, which compress well.
 _TABLES: Final = (
     "past",
     "summaries",
@@ -1220,9 +1216,9 @@ _TABLES: Final = (
 
 
 def _columns(rows: Iterable[Iterable[Any]]) -> list[Any]:
-    """Rows by column: a number as the difference to the row above, other values as are.
+    """Return rows by column, with numbers as differences to the row above.
 
-    ``_rows`` reads the result.
+    Other values are unchanged.  ``_rows`` reads the result.
     """
     columns: list[Any] = []
     for column in zip(*rows, strict=True):
@@ -1235,11 +1231,14 @@ def _columns(rows: Iterable[Iterable[Any]]) -> list[Any]:
 
 
 def _runs(steps: Sequence[int]) -> list[Any]:
-    """Steps, with a long run of equal ones as a pair of the step and its count."""
+    """Return the steps; a long run of equal steps becomes a pair of step and count."""
     runs: list[Any] = []
     for step, run in groupby(steps):
         count = len(list(run))
-        runs += [[step, count]] if count > _LONGEST_PLAIN_RUN else [step] * count
+        if count > _LONGEST_PLAIN_RUN:
+            runs.append([step, count])
+        else:
+            runs += [step] * count
     return runs
 
 

@@ -60,6 +60,7 @@ _NOTATION: Final = (
     "A turn is a message of the user and the work after it. A number after a name is "
     "the last turn that mentioned it, and […12…] stands for 12 characters left out."
 )
+# Introduces the protected content.  ``_PROTECTED_BY_TURN`` is for views without seqs.
 _PROTECTED_INTRODUCTION: Final = (
     "Earlier words of the user, as they were, oldest first, each with its number in "
     "the log. Instructions and constraints in them hold until a later message changes "
@@ -111,9 +112,9 @@ _RULES_WITH_WHOLE_PLACEHOLDERS: Final = 4
 _NO_WORDS: Final = (
     "(There is no room for earlier words of the user; the log has them all.)"
 )
-# The events that a summary of a client can be.
+# The types of events that can contain a summary of the client.
 _WITH_TEXT: Final = (events.UserInput, events.AgentResponse)
-# A message may take this part of the window.
+# A message may take this fraction of the window: one by this number.
 _MESSAGES_PER_WINDOW: Final = 4
 # If a strategy names a window smaller than this, messages are limited as for this one.
 _SMALLEST_WINDOW: Final = 4_000  # tokens
@@ -131,13 +132,13 @@ def render(
 ) -> View:
     """Render a session under ``strategy`` as a view that the Messages API accepts.
 
-    events:    of the main stream, oldest first: at least those at ``outline.reads()``.
-               Others are ignored, so a whole log works with every outline of it.
-    summaries: of the derived stream: at least ``outline.shown_summaries``.
-    budgets:   by section of ``extras``, the most tokens of the section.  With budgets,
-               even with an empty mapping, extras that exceed the window are left out
-               too, and ``View.cuts`` names them.  With None, all extras are sent.
-
+    events:    the events of the main stream, oldest first, at least those at
+               ``outline.reads()``.  Others are ignored, so a whole log works with every
+               outline of it.
+    summaries: the entries of the derived stream, at least ``outline.shown_summaries``.
+    budgets:   the most tokens of each section of ``extras``.  With budgets, even with
+               an empty mapping, extras that exceed the window are left out too, and
+               ``View.cuts`` names them.  With None, all extras are sent.
     read:      returns the blob of an image or document that the size guard moved.
 
     Budgets never cut the events of the session: ``View.over_budget`` is the number of
@@ -170,7 +171,7 @@ def _render(
     extras: budget.Extras,
     read: Read,
 ) -> View:
-    """Render, and shorten protected content if the view is over the window."""
+    """Render, and shorten protected content if the view exceeds the window."""
     pieces = _Pieces.of(strategy, outline, events, summaries, extras, read)
     has_note = strategy.rules >= _RULES_WITH_NOTES
     most = _protected_budget(outline, extras)
@@ -182,8 +183,8 @@ def _render(
     if has_content and strategy.rules >= _RULES_WITH_USEFUL_CUTS:
         least = pieces.with_client_summaries(0).with_protected(None, has_note=False)
         if least.over_budget:
-            # Protected content that stays matters more than what makes the view too
-            # long, unless the view fits without it.
+            # The view exceeds the window even without protected content.  So cutting
+            # that content would not help.
             return pieces.view(whole)
     if pieces.client_summaries:
         # The user's own words matter more than the client's summary.
@@ -203,11 +204,11 @@ def _render(
 class _Whole(NamedTuple):
     """All pieces of a view, with protected content of some length.
 
-    summaries:   the summaries, with the protected content behind them.
-    pieces:      what the view consists of.
-    content:     the words of people in it.
+    summaries:   the summaries, with the protected content after them.
+    pieces:      all pieces of the view.
+    content:     the words of people in the view.
     tokens:      the cost of the view.
-    over_budget: the tokens by which it is over a window or a limit.
+    over_budget: the tokens by which the view exceeds a window or a limit.
     """
 
     summaries: Sequence[Piece]
@@ -218,27 +219,28 @@ class _Whole(NamedTuple):
 
     @property
     def has_words(self) -> bool:
-        """Whether it shows words of people."""
+        """Whether the view shows words of people."""
         return self.content is not None and bool(self.content.words)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """The pieces of a view, and what else it consists of.
+    """The parts of a view, except the protected content.
 
-    The protected content is added to them, in several lengths if the view is too long;
-    everything else is rendered once.
+    These parts are rendered once.  The protected content is then added in several
+    lengths, if the view is too long.
 
     rows:             the events that the view needs.
+    returned:         the blocks that go back to the provider, if the rules send any.
     before_summaries: the examples and the memory.
     behind_summaries: the compacted exchanges that stay raw, each with its pieces.
-    raw:              the exchanges that no summary stands for.
+    raw:              the exchanges that no summary replaces.
     left_out:         the note that counts messages which are not shown.
-    insertions:       what goes into the last message of the user.
-    cuts:             what the view leaves out of messages.
-    hidden:           what it does not show at all.
-    protected_rows:   the events that protected content consists of.
-    client_summaries: the summaries of the client that summaries of Refold stand for.
+    insertions:       the pieces that go into the last message of the user.
+    cuts:             the parts of messages that the view leaves out.
+    hidden:           the events that the view does not show at all.
+    protected_rows:   the events with the protected content.
+    client_summaries: the client's summaries that summaries of Refold replace.
     """
 
     strategy: Strategy
@@ -339,8 +341,8 @@ class _Pieces:
     def with_protected(self, most: int | None, *, has_note: bool) -> _Whole:
         """Return all pieces with protected content in at most ``most`` tokens.
 
-        most:     None leaves out what people said.
-        has_note: whether the view says so if it has no room for words of the user.
+        most:     None leaves the words of people out.
+        has_note: whether a note stands in the view if no words of the user have room.
         """
         content = None if most is None else self._protected_content(most)
         summaries = self._summaries_with(content, has_note=has_note)
@@ -349,16 +351,16 @@ class _Pieces:
         return _Whole(summaries, pieces, content, tokens, self._over(tokens))
 
     def _protected_content(self, most: int) -> Protected | None:
-        """Return what people said in the compacted part, in at most ``most`` tokens.
+        """Return the words of people in the compacted part, in at most ``most`` tokens.
 
-        What stays raw behind the summaries is not part of it.  Returns None if there is
-        nothing.
+        Events that stay raw after the summaries are not part of it.  Returns None if no
+        protected events are left.
         """
         outline = self.outline
         strategy = self.strategy
         if not outline.protected_seqs:
             return None
-        # Only a compacted session needs it.
+        # A late import, because only compacted sessions need the module.
         from refold.projections.context.protected import protected
 
         whole_seqs: set[int | None] = set()
@@ -419,7 +421,7 @@ class _Pieces:
         }
         if not covered:
             return self
-        # Few sessions have one.
+        # A late import, because few sessions have a summary of the client.
         from refold.projections.context import client_summaries
 
         whole: list[ClientSummary] = []
@@ -521,7 +523,9 @@ class _Pieces:
     def _all(self, summaries: Sequence[Piece]) -> list[Piece]:
         """Return the pieces that the view consists of, with these summaries."""
         pieces = list(chain.from_iterable(self._groups(summaries)))
-        return pieces if self.returned is None else _without_halves(pieces)
+        if self.returned is None:
+            return pieces
+        return _without_halves(pieces)
 
     def _tokens_of(self, pieces: Iterable[Piece]) -> int:
         """Return the cost of the view with these pieces."""
@@ -530,7 +534,7 @@ class _Pieces:
         return tokens + sum(piece.tokens for piece in self.insertions)
 
     def _over(self, tokens: int) -> int:
-        """Return by how many tokens a view of this size is over a window or a limit."""
+        """Return by how many tokens a view of this size exceeds a window or a limit."""
         return max(
             0,
             tokens - self.extras.window_tokens,
@@ -629,9 +633,9 @@ def _rows(
 def _protected_rows(
     strategy: Strategy, outline: Outline, events: Iterable[Envelope]
 ) -> list[Envelope]:
-    """Return the events that protected content consists of, as the strategy sees them.
+    """Return the events with the protected content, as the strategy sees them.
 
-    Those that the client replaced by a summary are among them.
+    They include events that the client replaced by a summary.
     """
     spans = outline.protected_reads
     rows: list[Envelope] = []
@@ -650,9 +654,9 @@ def _within(rows: _Rows, spans: units.Spans) -> list[Envelope]:
 
 
 def _raw(outline: Outline, rows: _Rows, renderer: ExchangeRenderer) -> list[Piece]:
-    """Return the exchanges that stay raw.
+    """Return the pieces of the exchanges that stay raw.
 
-    Events that stand in the place of earlier ones come before the others.
+    Events that replace earlier ones come first.
     """
     arranged = units.arrange(rows, open_calls_after=outline.open_calls_after)
     exchanges = list(arranged)
@@ -752,18 +756,18 @@ def _note(
     role: Role = "user",
     overhead: int = MESSAGE_OVERHEAD,
 ) -> Piece:
-    """Return a piece with a text that is no event's.
+    """Return a piece with a text that does not come from an event.
 
-    overhead: the tokens that it costs besides those of its text.
+    overhead: the tokens that it costs in addition to its text.
     """
     tokens = estimate_text(text) + overhead
     return Piece(role, [(None, text_block(text))], tokens, span)
 
 
 def _protected_budget(outline: Outline, extras: budget.Extras) -> int:
-    """Return the most tokens of protected content, by strategy and by window."""
-    of_window = limits.protected_tokens(extras.window_tokens)
-    return min(outline.protected_budget, of_window)
+    """Return the most tokens of protected content that strategy and window allow."""
+    allowed_by_window = limits.protected_tokens(extras.window_tokens)
+    return min(outline.protected_budget, allowed_by_window)
 
 
 def _protected_text(
@@ -775,9 +779,9 @@ def _protected_text(
 ) -> str:
     """Return the protected content as one text.
 
-    joins_references: whether references of neighbors are one line.
+    joins_references: whether neighboring references share a line.
     always_names_judgments: whether judgments that are left out are named even if no
-                      words have room.
+                      words fit.
     explains:         whether the heading explains the labels of the words.
     """
     judgments = _judgments_left_out(content)
@@ -816,7 +820,7 @@ def _protected_text(
 
 
 def _meanings(labels: Collection[str]) -> str:
-    """Return a sentence about these labels of protected words; empty if clear."""
+    """Return a sentence that explains these labels; empty if none needs it."""
     meanings = [meaning for label, meaning in _LABELS.items() if label in labels]
     if not meanings:
         return ""
@@ -837,7 +841,9 @@ def _reference(run: Sequence[Words]) -> str:
     """Return a reference for neighboring messages that later messages repeat."""
     first = run[0].repeated_in
     last = run[-1].repeated_in
-    return run[0].text if first == last else f"(as in turns {first}-{last})"
+    if first == last:
+        return run[0].text
+    return f"(as in turns {first}-{last})"
 
 
 def _client_summary_text(summary: ClientSummary) -> str:
@@ -868,9 +874,9 @@ def _client_summary_cuts(summaries: Iterable[ClientSummary]) -> list[budget.Cut]
 
 
 def _add_protected(pieces: list[Piece], first: int, text: str) -> None:
-    """Add a text of protected content behind the last of these pieces of summaries.
+    """Add a text of protected content to the last user piece of the summaries.
 
-    first: the seq of its first event.
+    first: the seq of the first event in the text.
     """
     last = max(index for index, piece in enumerate(pieces) if piece.role == "user")
     piece = pieces[last]
@@ -881,7 +887,7 @@ def _add_protected(pieces: list[Piece], first: int, text: str) -> None:
 
 
 def _named(seqs: Sequence[int]) -> str:
-    """Return seqs as words of a sentence."""
+    """Return seqs as they stand in a sentence: ``3, 5-9``."""
     return ", ".join(_named_span(first, last) for first, last in units.spans_of(seqs))
 
 
@@ -1033,7 +1039,7 @@ def _as_tool_result(
 ) -> list[Piece]:
     """Return the summary as the result of a call of ``memory_compress``.
 
-    about: sentences that tell who wrote it.
+    about: sentences about the author and the notation.
     """
     tool_use_id = f"toolu_refold_{live.seq}"
     call = {"type": "tool_use", "id": tool_use_id, "name": view.COMPRESS, "input": {}}
@@ -1077,7 +1083,10 @@ def _raw_behind_summaries(
 def _pinned(
     rows: _Rows, renderer: ExchangeRenderer, budget_tokens: int
 ) -> Iterator[list[Piece]]:
-    """Return pinned exchanges, oldest first; a stub for each over the budget."""
+    """Yield the pieces of pinned exchanges, oldest first.
+
+    An exchange that exceeds the budget becomes a stub.
+    """
     for exchange in units.arrange(rows):
         pieces = renderer.pieces(exchange, partial=True)
         tokens = sum(piece.tokens for piece in pieces)
@@ -1196,7 +1205,7 @@ class ExchangeRenderer:
     is_cleared:      whether a result is shown as a stub.
     clears_inputs:   whether the calls of such results are shown without arguments.
     provider_blocks: blocks that go back to the provider, by the response's seq.
-    returned:        the same under rules that send back all of them.
+    returned:        the provider's blocks under rules that send back all of them.
     shortener:       cuts a message that is over the limit.
     taken:           the call ids that the view already contains.
     names_seqs:      whether texts name events by their seqs.
@@ -1408,7 +1417,9 @@ class ExchangeRenderer:
         return chosen
 
     def _piece(self, role: Role, blocks: Numbered, events: _Rows) -> list[Piece]:
-        """Return the piece with these blocks, shortened to the limit; empty without.
+        """Return the piece with these blocks, shortened to the limit.
+
+        Without blocks, the list is empty.
 
         events: the events that the blocks show.
         """
@@ -1430,9 +1441,9 @@ class ExchangeRenderer:
 def _legal(text: str, length: int, empty: str = "") -> str:
     """Return the text if the API accepts it as an id or a name, else a legal one.
 
-    The digest at its end keeps different texts different.
+    A legal text ends with a digest, so that different texts stay different.
 
-    empty: what an empty text becomes, if not such a digest.
+    empty: replaces an empty text, if it is given.
     """
     if not text and empty:
         return empty
@@ -1446,10 +1457,10 @@ def _legal(text: str, length: int, empty: str = "") -> str:
 def _in_order(
     content: Iterable[tuple[int, Block]], thinking: Numbered, uses: Numbered
 ) -> Numbered:
-    """Return the blocks of a response in the order in which they came.
+    """Return the blocks of a response in the order in which the provider sent them.
 
     content:  blocks, and the numbers of calls and thinking.
-    thinking: all of the response; empty if redaction dropped some.
+    thinking: all thinking of the response; empty if redaction dropped some of it.
     uses:     the calls of the response.
     """
     places = [entry for _, entry in content if "thinking" in entry]
@@ -1556,11 +1567,10 @@ def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
     for piece in pieces:
         previous_role = drafts[-1].role if drafts else None
         if piece.role == "assistant":
+            follows_agent = previous_role == "assistant" and not paused
             if previous_role is None:
                 drafts.append(Draft("user", [(Origin(), text_block(OPENING))]))
-            elif previous_role != "assistant" or paused:
-                pass
-            elif _begins_with_thinking(piece):
+            elif follows_agent and _begins_with_thinking(piece):
                 drafts.append(Draft("user", [(Origin(), text_block(_ONWARD))]))
         if not drafts or drafts[-1].role != piece.role:
             drafts.append(Draft(piece.role, []))
@@ -1575,9 +1585,9 @@ def _begins_with_thinking(piece: Piece) -> bool:
 
 
 def _insert(drafts: list[Draft], pieces: Sequence[Piece], user_seq: int | None) -> None:
-    """Insert pieces into the last user message: before the newest input.
+    """Insert pieces into the last user message, before the newest input.
 
-    Without that input in the message, they go behind its results.
+    If the message does not have that input, they go after its results.
     """
     user_drafts = [draft for draft in drafts if draft.role == "user"]
     if not user_drafts:

@@ -235,14 +235,21 @@ class FileHistory:
 class _Open(NamedTuple):
     """A call without its result.
 
+    envelope:     the envelope of the call.
     agent_events: the number of events of sub-agents before it.
     is_doubted:   whether the files are in doubt that it may have changed.
     """
 
-    call: Envelope
+    call: ToolCall
+    envelope: Envelope
     asked: Asked
     agent_events: int
     is_doubted: bool = False
+
+    @property
+    def place(self) -> Place:
+        """The place of the call."""
+        return Place(self.envelope.session_id, self.envelope.seq)
 
 
 class _Session:
@@ -312,8 +319,8 @@ class FileHistories:
                 session.asked = session.asked._replace(request=envelope.seq)
             case AgentResponse():
                 session.asked = session.asked._replace(response=envelope.seq)
-            case ToolCall(call_id=call_id):
-                opened = _Open(envelope, session.asked, session.agent_events)
+            case ToolCall(call_id=call_id) as call:
+                opened = _Open(call, envelope, session.asked, session.agent_events)
                 session.open_calls[call_id] = opened
                 for command in calls.commands_of(event):
                     self._step += 1
@@ -340,35 +347,26 @@ class FileHistories:
 
         has_agent: whether events of a sub-agent came since the call.
         """
-        call = opened.call.payload
-        if not isinstance(call, ToolCall):
-            return
         if is_rejected(event):
             self._take_rejected(opened, result)
             return
         if event.status == "unknown":
             self._doubt_changed_files(opened, result)
-        for use in calls.uses_of(call, event):
+        for use in calls.uses_of(opened.call, event):
             self._step += 1
             if isinstance(use, calls.Delegated):
                 if not has_agent:
                     self._take_delegated(opened, result)
             elif isinstance(use, calls.Commanded):
-                self._take_command(use, opened.call, opened.asked)
+                self._take_command(use, opened.envelope, opened.asked)
             else:
-                self._take_use(use, opened.call, opened.asked, result)
+                self._take_use(use, opened.envelope, opened.asked, result)
         for reported in calls.reported_in(calls.text_of(event.content)):
-            self._report(reported.path, opened.call, result)
+            self._report(reported.path, opened.envelope, result)
 
     def _take_rejected(self, opened: _Open, result: Envelope) -> None:
         """Add the changes that a person rejected; they change no content."""
-        call = opened.call.payload
-        if not isinstance(call, ToolCall):
-            return
-        for use in _changes_by(call):
-            file = self._file(use.path)
-            if file is None:
-                continue
+        for use, file in self._changed_files(opened):
             diffs: list[str] = []
             added = 0
             removed = 0
@@ -386,10 +384,10 @@ class FileHistories:
                 Entry(
                     kind="rejected",
                     path=file.path,
-                    place=Place(opened.call.session_id, opened.call.seq),
+                    place=opened.place,
                     result=result.seq,
                     ts=result.ts,
-                    tool=call.tool_name,
+                    tool=opened.call.tool_name,
                     asked=opened.asked,
                     changes=tuple(changes),
                     diffs=tuple(diffs),
@@ -398,8 +396,15 @@ class FileHistories:
                 )
             )
 
+    def _changed_files(self, opened: _Open) -> Iterator[tuple[FileUse, FileHistory]]:
+        """Yield the changes that a call makes if it succeeds, each with its file."""
+        for use in _changes_by(opened.call):
+            file = self._file(use.path)
+            if file is not None:
+                yield use, file
+
     def end(self) -> None:
-        """Take the end of the events: calls without a result may have had an effect."""
+        """End the fold: calls without a result may have changed files."""
         for session in self._sessions.values():
             self._doubt_unanswered(session)
 
@@ -409,29 +414,25 @@ class FileHistories:
             if opened.is_doubted:
                 continue
             session.open_calls[call_id] = opened._replace(is_doubted=True)
-            self._doubt_changed_files(opened, opened.call)
+            self._doubt_changed_files(opened, opened.envelope)
 
     def _doubt_changed_files(self, opened: _Open, result: Envelope) -> None:
-        """Put the files in doubt that a call names, without knowing its result."""
-        call = opened.call.payload
-        if not isinstance(call, ToolCall):
-            return
-        for use in _changes_by(call):
-            file = self._file(use.path)
-            if file is None:
-                continue
+        """Put the files in doubt that a call with an unknown result may have changed.
+
+        result: the result, or the call itself if it has none.
+        """
+        for _, file in self._changed_files(opened):
             self._step += 1
-            self._doubt(
-                file, "no_result", Place(opened.call.session_id, opened.call.seq)
+            self._doubt(file, "no_result", opened.place)
+            self._add_unknown(
+                file, opened.envelope, result, opened.asked, "no_result", ""
             )
-            self._add_unknown(file, opened.call, result, opened.asked, "no_result", "")
 
     def _take_delegated(self, opened: _Open, result: Envelope) -> None:
         """Put all files in doubt after a sub-agent whose events are not recorded."""
-        place = Place(opened.call.session_id, opened.call.seq)
         for file in self.files.values():
-            self._doubt(file, "agent", place)
-            self._add_unknown(file, opened.call, result, opened.asked, "agent", "")
+            self._doubt(file, "agent", opened.place)
+            self._add_unknown(file, opened.envelope, result, opened.asked, "agent", "")
 
     def _report(self, path: str, call: Envelope, result: Envelope) -> None:
         file = self._file(path, only_known=True)

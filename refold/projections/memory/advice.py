@@ -23,11 +23,11 @@ _INTRODUCTION: Final = (
     "line names the item and the events behind it."
 )
 _HALF_LIFE: Final = 90 * 86_400_000_000  # microseconds
-# The weight of an item that was learned in no particular scenario, compared with 1 for
-# the scenario at hand.
+# The weight of an item from no particular scenario.  An item of the scenario at hand
+# has the weight 1.
 _GENERAL_WEIGHT: Final = 0.5
-# The least confidence of a recovery whose sessions have no known outcome: that its tool
-# came next after the failure.  docs/benchmarks-memory.md has the measurement.
+# If no outcome is known, a recovery is advice only if its tool came next after the
+# failure with at least this confidence.  docs/benchmarks-memory.md has the measurement.
 _USUALLY_NEXT: Final = 0.6
 _LABELS: Final = ("path", "check", "avoid", "warning", "recovery", "effort")
 _SHORTLIST: Final = 16
@@ -256,8 +256,8 @@ def why_not(
 ) -> list[str]:
     """Return the reasons that an item is no advice; an empty list if it is.
 
-    means: by scenario, the mean success of its sessions.  An item that no session
-           differs in is no advice.
+    means: by scenario, the mean success of its sessions.  An item is advice only if
+           sessions with it end better than this mean.
     """
     reasons: list[str] = []
     if item.tainted:
@@ -302,8 +302,8 @@ def fails(item: Item) -> bool:
 def is_to_blame(item: Item) -> bool:
     """Whether the path itself fails, rather than the tasks that it was tried on.
 
-    It does if most sessions have a failed call in it, or if sessions of the same
-    scenario certainly end better without it.
+    A path itself fails if most of its sessions have a failed call in it, or if sessions
+    of the same scenario certainly end better without it.
     """
     best_success = 1 - item.against
     return item.failed >= 0.5 or (item.otherwise or 0.0) > best_success
@@ -333,10 +333,9 @@ def _separates(item: Item, mean: float | None) -> bool:
 def shortlist(
     items: Iterable[Item], scenario: str, *, now: int, means: Mapping[str, float]
 ) -> list[Candidate]:
-    """Return the best candidates of each label: at most 16 a label and scenario.
+    """Return the best candidates, at most 16 for each label and scenario.
 
-    The length of a shortlist, and so the cost of choosing, does not depend on the size
-    of the memory.
+    So the cost of choosing does not depend on the size of the memory.
     """
     weights = {GENERAL: _GENERAL_WEIGHT, scenario: 1.0}
     groups: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
@@ -386,7 +385,7 @@ def choose(
     profile: lines about the user; they come last and are the first to be left out.
     """
     allowed = [c for c in candidates if c.is_allowed(choice, now)]
-    # A subject in the scenario and in general is the better of the two.
+    # A subject may occur in the scenario and in general; the better one is used.
     best: dict[object, tuple[float, Candidate]] = {}
     for value, candidate in _ranked(allowed, now):
         best.setdefault(candidate.subject, (value, candidate))
@@ -424,9 +423,11 @@ def _line(candidate: Candidate) -> Line:
 def _fit(
     lines: Sequence[Line], left_out: Sequence[Line], profile: Sequence[Line], most: int
 ) -> Advice:
-    """Keep as many lines as fit into ``most`` tokens; a line too long is left out.
+    """Keep as many lines as fit into ``most`` tokens.
 
-    left_out: lines that are left out already, to be named in the result.
+    A line that does not fit is left out, and shorter ones may follow.
+
+    left_out: lines that were left out before; the result names them, too.
     """
     ids_left_out = [line.memory_id for line in left_out]
     kept_lines = list(lines)

@@ -100,12 +100,13 @@ class Item:
                       forks count as one.
     tainted_sessions: the number of tainted ones.
     success:          the mean outcome of these sessions, 0 to 1, or None if unknown.
-    confidence:       the lower bound of what the item states, 0 to 1.
-    against:          the lower bound of the contrary: of a path, of its failing.
-    failed:           of a path, the share of its sessions with a failed call in it.
+    confidence:       the lower bound of the probability of the statement, 0 to 1.
+    against:          the lower bound of the probability of the contrary, such as that a
+                      path fails.
+    failed:           the share of a path's sessions with a failed call in it.
     otherwise:        the mean outcome of sessions of the same scenarios without it.
-    stale:            newer sessions show the contrary.  A stale item is stored and not
-                      shown to a model.
+    stale:            whether newer sessions show the contrary.  A stale item is stored
+                      and not shown to a model.
     cost:             medians over its sessions: ``tokens``, ``milliseconds``.
     evidence:         the newest sessions, at most ``EVIDENCE``.
     models:           the models that answered in the sessions that show it.
@@ -298,8 +299,8 @@ _ByScenario: TypeAlias = Mapping[str, _Weighted]
 def items(sessions: Iterable[SessionFacts], user_id: str = "") -> list[Item]:
     """Return the items that these sessions show, the most certain first.
 
-    Each scenario has items of its own, and ``general`` those of all sessions.  The
-    result depends only on what the sessions show, not on their order or on earlier
+    Each scenario has its own items, and ``general`` has those of all sessions.  The
+    result depends only on the facts of the sessions, not on their order or on earlier
     results.
     """
     built: list[Item] = []
@@ -390,9 +391,9 @@ def _statements(
 class _Exposed(NamedTuple):
     """The weight of the sessions in which something could have been seen.
 
-    calling: by tool, of the sessions that call it.
-    failing: by tool and reason, of the sessions in which it fails so.
-    every:   of all sessions.
+    calling: by tool, the weight of the sessions that call it.
+    failing: by tool and reason, the weight of the sessions in which it fails for it.
+    every:   the weight of all sessions.
     """
 
     calling: dict[str, float]
@@ -465,22 +466,22 @@ def _by_scenario(
     return sums
 
 
-def _success_without(with_it: _ByScenario, all_ended: _ByScenario) -> float | None:
+def _success_without(with_item: _ByScenario, all_sessions: _ByScenario) -> float | None:
     """Return the mean outcome of the other sessions of the same scenarios.
 
     Each scenario weighs as much as among the sessions with the item, so that a hard
-    scenario is compared with itself.  None if most of them have nothing to compare
-    with.
+    scenario is compared with itself.  Returns None if most sessions are of scenarios in
+    which every session has the item.
     """
     sum_of_rates = 0.0
     compared = 0.0
-    for scenario, (weight, success) in with_it.items():
-        total = all_ended.get(scenario, _Weighted(0.0, 0.0))
+    for scenario, (weight, success) in with_item.items():
+        total = all_sessions.get(scenario, _Weighted(0.0, 0.0))
         other_weight = total.weight - weight
         if other_weight > _NOTHING:
             sum_of_rates += weight * (total.success - success) / other_weight
             compared += weight
-    all_weight = sum(weighted.weight for weighted in with_it.values())
+    all_weight = sum(weighted.weight for weighted in with_item.values())
     if not compared or compared < all_weight / 2:
         return None
     return round(sum_of_rates / compared, 6)
@@ -508,8 +509,8 @@ def _item(
 ) -> Item:
     """Build the item of a claim.
 
-    weight_of: by session id.
-    exposed:   the weight of the sessions that could have shown it.
+    weight_of: the weight of each session, by its id.
+    exposed:   the weight of the sessions that could have shown the claim.
     """
     kind = claim.kind
     sessions = [witness.session for witness in claim.witnesses]
@@ -522,13 +523,14 @@ def _item(
         for share, session in zip(shares, with_outcome, strict=True)
     )
     if kind in ("failure", "warning"):
-        # How certainly a session that calls the tool meets this failure, or any session
-        # has this warning.
+        # The share of sessions that call the tool and meet this failure, or of all
+        # sessions that have this warning.
         met = sum(_shares(sessions, weight_of))
         confidence = lower_bound(met, max(exposed.to(claim), met))
         against = 0.0
     elif kind == "recovery" and not samples:
-        # No outcome is known: how certainly this tool comes next after the failure.
+        # No outcome is known, so this is the share of failures after which this tool
+        # came next.
         shares_of_failures = _followed(sessions, claim.content)
         met = sum(
             share * followed

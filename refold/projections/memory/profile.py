@@ -511,7 +511,7 @@ def support(
 def errors(
     user_id: str, sessions: Sequence[SessionVerdicts], taxonomy: Taxonomy
 ) -> Iterator[Item]:
-    """Yield an item for each error type.  More sessions that show it make it surer.
+    """Yield an item for each error type.  Its confidence grows with its sessions.
 
     The figure ``count`` is the number of errors.  ``weight`` is that number after the
     share of each session in it was limited (``weights``).
@@ -559,12 +559,12 @@ def mistakes(user_id: str, sessions: Sequence[SessionVerdicts]) -> Iterator[Item
 
     An item states the place and the names of a mistake, not the question or the answer.
     """
-    found: list[tuple[SessionVerdicts, Mistake]] = []
+    with_sessions: list[tuple[SessionVerdicts, Mistake]] = []
     for session in untainted(sessions):
         for mistake in session.mistakes:
-            found.append((session, mistake))
-    found.sort(key=_newest_first)
-    for session, mistake in found[:RECENT]:
+            with_sessions.append((session, mistake))
+    with_sessions.sort(key=_newest_first)
+    for session, mistake in with_sessions[:RECENT]:
         claim = Claim(
             kind="mistake",
             about={
@@ -585,9 +585,11 @@ def mistakes(user_id: str, sessions: Sequence[SessionVerdicts]) -> Iterator[Item
         yield item_of(user_id, claim, [witness])
 
 
-def _newest_first(found: tuple[SessionVerdicts, Mistake]) -> tuple[int, str, int, int]:
-    """The sort key of a mistake and its session."""
-    session, mistake = found
+def _newest_first(
+    with_session: tuple[SessionVerdicts, Mistake],
+) -> tuple[int, str, int, int]:
+    """Return the key that sorts mistakes with their sessions, the newest first."""
+    session, mistake = with_session
     return -mistake.at, session.session_id, -mistake.seq, -mistake.nr
 
 

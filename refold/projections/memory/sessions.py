@@ -225,8 +225,8 @@ _EXIT: Final = re.compile(r"\s*exit code \d+\s*\n[^\n]*", re.IGNORECASE)
 def _beginning(content: JsonValue) -> str:
     """Return the beginning of a result, which may name a failure and its reason.
 
-    Of a command with an exit status, that is the first line of the output: the others
-    say what a test or a linter found.
+    For a command with an exit status, this is the status and the first line of the
+    output, because later lines report findings of a test or a linter.
     """
     text = _text_of(content)
     if text is not None:
@@ -241,10 +241,10 @@ class Failure(NamedTuple):
 
     tool:      the tool that was called.
     reason:    one of ``REASONS``, or the code of a warning or issue.
-    seq:       of the result.
+    seq:       the seq of the result.
     fix:       the tool of the same agent that succeeded next, the same or another;
                None if there was none.
-    fixed_seq: of that tool's result.
+    fixed_seq: the seq of that tool's result.
     called:    the seq of the failed call.
     """
 
@@ -326,7 +326,7 @@ class _Outcome(NamedTuple):
 
 
 class SessionFold:
-    """Folds the events of one session, in order, into what they show.
+    """Folds the events of one session, in order, into ``SessionFacts``.
 
     agent: the only agent whose calls count; None counts the calls of every agent.
     """
@@ -499,9 +499,10 @@ class SessionFold:
         self._unfixed[call.agent] = still_unfixed
 
     def shown(self) -> SessionFacts:
-        """Return what the events so far show.
+        """Return the facts that the events so far show.
 
-        A human's decision is the outcome, else the environment's, else the agent's own.
+        The outcome is a human's decision, else the environment's statement, else the
+        agent's own judgment.
         """
         outcome = self._human_outcome or self._environment_outcome
         own_word = outcome is None and self._agent_outcome is not None
@@ -546,7 +547,7 @@ def facts_of(
     classify: Classifier | None = None,
     agent: str | None = None,
 ) -> SessionFacts:
-    """Return what these events of a session show."""
+    """Return the facts that these events of a session show."""
     fold = SessionFold(session_id, classify, agent)
     for envelope in envelopes:
         fold.take(envelope)
@@ -580,7 +581,7 @@ def _with_family(
     parent, at_seq = session.parent
     while parent:
         if parent in line:
-            # Forged forks name each other: all of them are one family.
+            # Forged forks may name each other in a circle, which is one family.
             family = min(line[line.index(parent) :])
             break
         line.append(parent)
@@ -599,10 +600,11 @@ def _with_family(
 
 
 def may_trigger_rebuild(event: events.Event, meta: Meta) -> bool:
-    """Whether memory is worth rebuilding after this event.
+    """Whether memory should be rebuilt after this event.
 
-    It is after the end of a run, an error of the agent, a reflection (which may express
-    doubt), a human's decision, an incorrect verdict, and a warning about the run.
+    That is so after the end of a run, an error of the agent, a reflection (which may
+    express doubt), a human's decision, an incorrect verdict, and a warning about the
+    run.
     """
     match event:
         case events.Aggregate(results=results):

@@ -98,7 +98,7 @@ def parse_query(arguments: object, *, user_id: str) -> Query | Refused:
 class Memories(NamedTuple):
     """The memory of a user that an answer is chosen from.
 
-    items:   of procedural memory, whether they may be shown or not.
+    items:   the items of procedural memory, also those that are not shown.
     means:   by scenario, the mean outcome of its sessions.
     profile: lines about the user, each with its item.
     """
@@ -120,9 +120,10 @@ class Answer:
 def answer(
     query: Query, memories: Memories, choice: advice.Choice, *, now: int
 ) -> Answer:
-    """Answer a query with memories, chosen as advice is; those about the user are last.
+    """Answer a query with memories, which are chosen like advice.
 
-    The text costs at most ``choice.tokens``, or is an empty list.
+    Memories about the user come last.  The text costs at most ``choice.tokens``, unless
+    it is an empty list.
     """
     candidates = [
         *_procedural(query, memories, choice, now),

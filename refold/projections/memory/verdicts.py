@@ -43,7 +43,7 @@ class Tally(NamedTuple):
     """The verdicts of one session on one topic, summed.
 
     subject, topic: names; "" if the verdicts name none.
-    verdicts: the number of items judged.
+    verdicts: the number of verdicts, one for each item.
     missed:   the number of them that were not correct.
     credit:   the sum of their credit, 0 to ``verdicts``.
     errors:   (error type, count, seqs) of incorrect verdicts, sorted by error type.
@@ -129,7 +129,7 @@ class Judge:
             topic=self._name(verdict.topic),
             at=envelope.at,
         )
-        # An item that is judged again, as after a reflection, counts as judged last.
+        # An item may get several verdicts, as after a reflection.  The last one counts.
         self._newest.pop(item_id, None)
         self._newest[item_id] = place, verdict
 

@@ -141,7 +141,10 @@ def _squeezed(value: Any, room: int, items: int, depth: int) -> Any:
 
 
 def _first_entries(entries: _Entries, room: int, items: int, depth: int) -> _Entries:
-    """Keep the first entries, each within its share of the room, and count the rest."""
+    """Keep the first entries, each within its share of the room.
+
+    An entry with the number of the others comes last.
+    """
     first: _Entries = []
     keys: set[str] = set()
     room_left = room - _SPARE
@@ -319,7 +322,9 @@ def _slim_issues(
 def _slim_issue(issue: JsonValue, fit: Fit, names: Sequence[str]) -> Any:
     short = squeezed(issue, fit.bytes, fit.items)
     risky = risks([issue], names)
-    return short if risks([short], names) == risky else risky[0]
+    if risks([short], names) == risky:
+        return short
+    return risky[0]
 
 
 _DEEPEST_FILE: Final = 128
@@ -424,7 +429,7 @@ def bundle_of(source: Source, most: int = MOST_BYTES) -> Bundle:
         entries = _fitting_entries(source, visible, fit, most)
         if entries is not None:
             return _head(source, entries)
-    # The caller asks for this little room only if the store refused a larger bundle.
+    # Only a caller whose larger bundle the store refused asks for so little room.
     return _head(source, [])
 
 

@@ -314,8 +314,7 @@ def settles(rule: Rule, subject: str, counts: Counts, event: SessionEvent) -> bo
         case ErrorRule() | ToolRule(), events.Final(outcome="success"):
             return True
         case ErrorRule(), events.Reflection() | events.Aggregate() | events.Planner():
-            # The part of the agent whose output could not be parsed has now produced
-            # an event.
+            # The component whose output could not be parsed has now produced an event.
             return subject.startswith(_PRODUCERS[type(event)])
         case ReflectionRule(), events.Reflection(pass_=True):
             return True

@@ -897,7 +897,7 @@ class _LiveRun:
 
     def _view(self) -> View:
         """Return the next request."""
-        # The walk ends before an event.  This one stands where the answer will be.
+        # The walk ends before an event.  This event takes the place of the answer.
         pending = self._next_envelope(UserInput(text=""))
         events = [*self._events, pending]
         self._moments.append(compare.Moment(len(self._events), pending.seq))

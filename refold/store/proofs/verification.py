@@ -769,7 +769,7 @@ class Rechecker:
         """Search the events and the head of a stream."""
         stream = self._stream._replace(stream=name)
         for envelope in read_pages(self._writer.log, stream):
-            self.replacement(envelope)  # it also keeps the replacement
+            self.replacement(envelope)  # stores the replacement, which follows
             replacement = self._replacements.get((name, envelope.seq))
             if replacement is not None:
                 yield self._exposure(name, "event", replacement.types, replacement)

@@ -305,7 +305,7 @@ class _Walk:
             self._progress(envelope.seq)
 
     def _read_derived(self) -> None:
-        """Fold the entries of earlier runs, once the walk is at their last decision."""
+        """Fold the entries of earlier runs when the walk is at their last decision."""
         if self._builder.through_seq >= self._decided.seq:
             for entry in self._unfolded:
                 self._fold_derived(entry)
@@ -399,7 +399,7 @@ class _Walk:
             source,
             written,
             started,
-            # Nobody reads a summary that is not written: its head costs no statement.
+            # The head of the main stream is read only for a summary that is written.
             head_seq=None if rebuilder.writes else self._head_seq,
         )
         self._record(summary, now)

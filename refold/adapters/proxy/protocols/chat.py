@@ -26,7 +26,6 @@ from refold.domain.events import (
     Item,
     JsonObject,
     SystemPrompt,
-    ToolCall,
     ToolResult,
 )
 
@@ -96,7 +95,7 @@ class Reading:
             converted = convert()  # it answers a call of the messages before it
         else:
             converted = self._conversions.message(message, notes, convert)
-            self._remember_calls(converted)
+            self._ids.take(converted)
         self._notes.add_all(notes)
         self.messages.append(converted)
 
@@ -131,16 +130,6 @@ class Reading:
         if not events:
             notes.add(EMPTY_MESSAGE, place)
         return WireMessage(wire_role, events)
-
-    def _remember_calls(self, message: WireMessage) -> None:
-        """Remember which calls wait for results without ids."""
-        if message.role == "assistant":
-            self._ids.begin()
-        for event in message.events:
-            if isinstance(event, ToolCall):
-                self._ids.of_call(event.tool_name, event.call_id)
-            elif isinstance(event, ToolResult):
-                self._ids.of_result(event.tool_name, event.call_id)
 
     def _result(self, message: dict[str, Any], place: str, notes: Notes) -> Event:
         """Return the result in a message, or the message itself as an item."""

@@ -37,7 +37,6 @@ from refold.domain.events import (
     Event,
     Item,
     JsonObject,
-    ToolCall,
     ToolResult,
 )
 
@@ -195,7 +194,7 @@ class _Reading:
             converted = convert()
         else:
             converted = _CONVERSIONS.message(content, notes, convert)
-            self._remember_calls(converted)
+            self._ids.take(converted)
         self._notes.add_all(notes)
         self.messages.append(converted)
 
@@ -217,16 +216,6 @@ class _Reading:
         if not events:
             notes.add(EMPTY_MESSAGE, place)
         return WireMessage(wire_role, events)
-
-    def _remember_calls(self, message: WireMessage) -> None:
-        """Remember which calls wait for results without ids."""
-        if message.role == "assistant":
-            self._ids.begin()
-        for event in message.events:
-            if isinstance(event, ToolCall):
-                self._ids.of_call(event.tool_name, event.call_id)
-            elif isinstance(event, ToolResult):
-                self._ids.of_result(event.tool_name, event.call_id)
 
     def _user(self, parts: list[Any], place: str, notes: Notes) -> tuple[Event, ...]:
         """Return the inputs and the results in a content of the user."""

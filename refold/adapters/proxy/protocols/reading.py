@@ -217,6 +217,16 @@ class DerivedIds:
         self._counts.clear()
         self._waiting.clear()
 
+    def take(self, message: WireMessage) -> None:
+        """Take a converted message, whose calls then wait for results without ids."""
+        if message.role == "assistant":
+            self.begin()
+        for event in message.events:
+            if isinstance(event, ToolCall):
+                self.of_call(event.tool_name, event.call_id)
+            elif isinstance(event, ToolResult):
+                self.of_result(event.tool_name, event.call_id)
+
     def of_call(self, tool: str, call_id: str | None = None) -> str:
         """Return the id of the next call, which has one or gets one."""
         if not call_id:
