@@ -50,7 +50,7 @@ _MOST_CALLS: Final = 12
 _RENEWALS: Final = 3
 _MICROSECONDS: Final = 1_000_000  # in a second
 
-log = logging.getLogger("refold")
+logger = logging.getLogger("refold")
 
 
 class _RecordedSummary(NamedTuple):
@@ -120,7 +120,7 @@ class HeldLease:
                 return
             self.was_requested = self._leases.release_lease(self._stream, self._owner)
         except RefoldError as error:  # the lease expires by itself
-            log.warning("a lease could not be given back: %s", error)
+            logger.warning("a lease could not be given back: %s", error)
 
     def mark_done(self, sec: float) -> None:
         """When the block ends, mark the work as done instead of releasing the lease.
@@ -141,7 +141,7 @@ class HeldLease:
             try:
                 is_held = self.renew()
             except RefoldError as error:
-                log.warning("a lease could not be renewed: %s", error)
+                logger.warning("a lease could not be renewed: %s", error)
                 continue
             if not is_held:
                 return
@@ -232,7 +232,7 @@ class Compactor:
         lease: None for a summarizer that costs nothing.
         """
         derived_seq = outline.derived_seq
-        for earlier, ended_at in self._unjudged_turn_ends(outline):
+        for earlier, ended_at in self._undecided_turn_ends(outline):
             after = self._catch_up_at(earlier, ended_at, lease)
             if after.derived_seq != earlier.derived_seq:
                 derived_seq = after.derived_seq
@@ -261,7 +261,7 @@ class Compactor:
         remaining = [live.seq for live in after.summaries if live.seq in planned]
         decisions = [compaction.merged(planned, seq) for seq in remaining[:_MOST_CALLS]]
         if len(decisions) > 1:
-            log.info("%d summaries are written to catch up", len(decisions))
+            logger.info("%d summaries are written to catch up", len(decisions))
         for decision in decisions:
             if not lease.renew():
                 break
@@ -273,7 +273,7 @@ class Compactor:
                 break  # a compactor without a model, which needs no lease, was faster
         return outline
 
-    def _unjudged_turn_ends(
+    def _undecided_turn_ends(
         self, outline: Outline
     ) -> Iterator[tuple[Outline, datetime]]:
         """Yield the outline and the time of each end of a turn without a decision.
@@ -297,7 +297,7 @@ class Compactor:
 
         This does not wait until the strategy decides to compact, because a provider
         would refuse the context.  The summary is written without a model if the
-        summarizer fails, if it failed shortly before, or if another process uses it.
+        summarizer fails or failed shortly before, or if another process has the lease.
 
         window:  the window of the model, in tokens.
         outline: the outline that the previous call returned.
@@ -319,7 +319,9 @@ class Compactor:
             outline = self._with_new(outline)
         without_model = replace(self, summarizer=Abridged())
         summary = without_model._carry_out(outline, decision, short=True)
-        return None if summary is None else self._with_new(outline)
+        if summary is None:
+            return None
+        return self._with_new(outline)
 
     def is_due(self, outline: Outline) -> bool:
         """Whether a compaction is pending: the strategy decides to compact now."""
@@ -428,21 +430,23 @@ class Compactor:
         adoptable: Sequence[_RecordedSummary],
     ) -> events.Summary | None:
         """Return the first summary that fits the decision, as one of this strategy."""
-        shown = self.strategy.as_shown(outline)  # as a view of this strategy shows it
-        event_log = self.writer.log
+        shown = self.strategy.as_shown(outline)
+        log = self.writer.log
         for entry, summary in adoptable:
-            fitted = compaction.adoptable(shown, decision, summary)
-            if fitted is None or not self.viewer.source_matches(entry, outline.edits):
+            carried_out = compaction.adoptable(shown, decision, summary)
+            if carried_out is None:
+                continue
+            if not self.viewer.source_matches(entry, outline.edits):
                 continue
             # A summary that cannot be read is not adopted.
             with suppress(RefoldError):
-                original = with_whole_texts(event_log, entry, events.Summary)
+                original = with_whole_texts(log, entry, events.Summary)
                 changes = {
                     "strategy": self.strategy.ref,
-                    "decided_at_seq": fitted.decided_at_seq,
-                    "appended_at_seq": event_log.head(self.viewer.stream).seq,
-                    "absorbs": fitted.absorbs,
-                    "tokens_before": fitted.tokens_before,
+                    "decided_at_seq": carried_out.decided_at_seq,
+                    "appended_at_seq": log.head(self.viewer.stream).seq,
+                    "absorbs": carried_out.absorbs,
+                    "tokens_before": carried_out.tokens_before,
                     "usage": None,  # the original summary records the cost
                     "duration_ms": None,
                     "adopted": events.Adopted(stream=entry.stream, seq=entry.seq),
@@ -476,7 +480,7 @@ class Compactor:
         return sorted(adoptable, key=last_seq, reverse=True)
 
     def _adoptable_in(self, stream: StreamId) -> list[_RecordedSummary]:
-        """Return the summaries of a stream that this compactor would write the same."""
+        """Return the summaries of a stream that this compactor would write equally."""
         newest = self._newest(stream)
         if newest is None:
             return []
@@ -514,7 +518,7 @@ class Compactor:
         now = self._now()
         if not self.is_due(outline):
             return None
-        for earlier, ended_at in self._unjudged_turn_ends(outline):
+        for earlier, ended_at in self._undecided_turn_ends(outline):
             if self.strategy.decide(earlier, ended_at) is not None:
                 outline = earlier
                 now = ended_at
@@ -564,7 +568,7 @@ class Compactor:
             )
         except Exception as error:
             why = failure_reason(error)
-            log.warning("a compaction failed, the context stays as it was: %s", why)
+            logger.warning("a compaction failed, the context stays as it was: %s", why)
             self._append(outline, attempt_note("failed", outline, decision, why))
             return None
         summary = self.summary(decision, source, written, started)
@@ -629,15 +633,17 @@ def attempt_note(
     decision: compaction.Compaction,
     why: str = "",
 ) -> events.CompactionNote:
-    """Return the event that says that an attempt started, or why it failed.
+    """Return the event that records the start of an attempt, or why it failed.
 
     ``attempt`` counts the attempts since the last success.
     """
-    failed_before = outline if decision.kind == "session" else outline.layers
+    failures = outline.layers.failures
+    if decision.kind == "session":
+        failures = outline.failures
     return events.CompactionNote(
         phase=phase,
         why=why,
-        attempt=failed_before.failures + 1,
+        attempt=failures + 1,
         first_seq=decision.first_seq,
         last_seq=decision.last_seq,
         decided_at_seq=decision.decided_at_seq,

@@ -44,7 +44,7 @@ def replies(draw: st.DrawFn) -> Answer:
     return Answer(draw(TEXT), draw(TEXT), tuple(calls))
 
 
-def _shape(name: Protocol, reply: Answer) -> tuple[WireProtocol, Shape]:
+def _protocol_and_shape(name: Protocol, reply: Answer) -> tuple[WireProtocol, Shape]:
     """Return a protocol, and the reply in its form."""
     return protocols.named(name), shape(name, reply, REQUEST, PATHS[name])
 
@@ -66,7 +66,7 @@ def test_each_protocol_matches_its_own_path_alone(name: Protocol) -> None:
 def test_a_stream_and_the_whole_answer_give_the_same_events(
     name: Protocol, reply: Answer
 ) -> None:
-    protocol, shaped = _shape(name, reply)
+    protocol, shaped = _protocol_and_shape(name, reply)
     headers = {"content-type": shaped.content_type}
 
     whole = protocol.answer(200, {}, json.dumps(shaped.body).encode(), complete=True)
@@ -82,7 +82,7 @@ def test_a_stream_and_the_whole_answer_give_the_same_events(
 def test_an_answer_has_its_text_its_thinking_and_its_calls(
     name: Protocol, reply: Answer
 ) -> None:
-    protocol, shaped = _shape(name, reply)
+    protocol, shaped = _protocol_and_shape(name, reply)
 
     answer = protocol.answer(200, {}, _streamed(shaped), complete=True)
 
@@ -105,8 +105,9 @@ def test_an_answer_has_its_text_its_thinking_and_its_calls(
 def test_the_beginning_of_a_stream_is_an_answer_that_broke_off(
     name: Protocol, reply: Answer, data: st.DataObject
 ) -> None:
-    protocol, shaped = _shape(name, reply)
+    protocol, shaped = _protocol_and_shape(name, reply)
     headers = {"content-type": shaped.content_type}
+    # ``last`` is the frame that completes the answer.
     *frames, last = shaped.frames()
     if shaped.ending:
         *frames, last = frames
@@ -134,15 +135,17 @@ def test_a_request_that_repeats_messages_has_the_same_events(name: Protocol) -> 
 
     assert second == first
     for message, repeated in zip(first.messages, second.messages, strict=True):
-        # A result without an id answers a call of an earlier message, and few items
-        # are of no known kind.
+        # Only results without an id, which answer calls of earlier messages, and items
+        # of an unknown kind are converted again.
         types = {event.type for event in message.events}
         assert types & {"item", "tool_result"} or repeated is message
 
 
 @pytest.mark.parametrize("name", wire.PATHS)
 def test_an_error_after_half_of_an_answer_follows_that_half(name: Protocol) -> None:
-    protocol, shaped = _shape(name, Answer("Let me look for it right now."))
+    protocol, shaped = _protocol_and_shape(
+        name, Answer("Let me look for it right now.")
+    )
     headers = {"content-type": shaped.content_type}
     frames = list(shaped.frames())
     error: Any = failure(name, Failure(529, "Overloaded"))
@@ -151,7 +154,8 @@ def test_an_error_after_half_of_an_answer_follows_that_half(name: Protocol) -> N
     frame = json.dumps(error).encode()
     if shaped.framing != "ndjson":
         frame = b"data: %b\n\n" % frame
-    half = frames[: -2 - bool(shaped.ending)]
+    left_out = 3 if shaped.ending else 2
+    half = frames[:-left_out]
 
     answer = protocol.answer(200, headers, b"".join([*half, frame]), complete=True)
 
@@ -185,7 +189,9 @@ def test_an_error_names_its_message_and_whether_a_retry_helps(
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("ending", [b"\r\n", b"\r", b"\n"])
 def test_lines_may_end_in_any_way(name: Protocol, ending: bytes) -> None:
-    protocol, shaped = _shape(name, Answer("Done.", "", (Call("f", {}, "c"),)))
+    protocol, shaped = _protocol_and_shape(
+        name, Answer("Done.", "", (Call("f", {}, "c"),))
+    )
     if shaped.framing == "ndjson" and ending == b"\r":
         return
     headers = {"content-type": shaped.content_type}
@@ -209,7 +215,7 @@ def mutated(draw: st.DrawFn, value: Any) -> Any:
             parent = parent[place]
             keys = list(parent) if isinstance(parent, dict) else range(len(parent))
             place = draw(st.sampled_from(keys))
-        if parent[place] is copy:
+        if parent[place] is copy:  # the whole value is not replaced
             continue
         parent[place] = draw(VALUES)
     return copy
@@ -247,7 +253,7 @@ def test_a_request_with_any_values_is_read_or_refused(
 def test_an_answer_with_any_values_is_read(
     name: Protocol, reply: Answer, data: st.DataObject
 ) -> None:
-    protocol, shaped = _shape(name, reply)
+    protocol, shaped = _protocol_and_shape(name, reply)
     read = wire.read_answer(protocol, 200)
 
     read(json.dumps(data.draw(mutated(shaped.body))).encode())

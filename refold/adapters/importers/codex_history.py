@@ -16,8 +16,8 @@ from refold.domain.canonical import canonical
 from refold.domain.envelope import Mark
 from refold.domain.events import EditReason
 
-# The first words of texts that the client writes in the user's name.  They begin no
-# turn.
+# The first words of texts that the client writes in the name of the user.  Such texts
+# begin no turn.
 _OF_CLIENT: Final = (
     "<environment_context",
     "<user_instructions",
@@ -36,11 +36,11 @@ _NOT_SENT: Final = frozenset({"id", "status", "phase", "end_turn"})
 class Item(NamedTuple):
     """An item of the history.
 
-    key:       of its draft.
+    key:       the key of its draft.
     identity:  equal for items that a model sees as equal.
     is_turn:   whether it is an input of the user, which begins a turn.
     of_client: whether the client wrote it to describe its state.
-    in_place:  whether it replaces an earlier history.
+    in_place:  whether it replaces earlier items.
     """
 
     key: str
@@ -60,7 +60,7 @@ class New(NamedTuple):
 class Change(NamedTuple):
     """A change of the client to its history.
 
-    key:  of the draft that records the change.
+    key:  the key of the draft that records the change.
     mark: the items that it leaves out or restores, by the keys of their drafts.
     new:  the items to record before the change.
     """
@@ -82,7 +82,7 @@ class History:
     def take(self, entry: dict[str, Any], key: str) -> Change | None:
         """Take the next line; returns the change that it makes, or None.
 
-        key: of the line's entry.
+        key: the key of the line's entry.
         """
         payload = entry.get("payload")
         kind = base.text(entry, "type")
@@ -97,7 +97,7 @@ class History:
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             return self._rolled_back(payload, key)
         elif kind == "event_msg" and base.text(payload, "type") in _ERRORS:
-            self._add(Item(key, b""))
+            self._add(Item(key, b""))  # no item of a compaction equals a note
         return None
 
     def _add(self, item: Item) -> None:
@@ -154,7 +154,7 @@ class History:
         history: tuple[Item, ...],
         new: tuple[New, ...] = (),
     ) -> Change | None:
-        """Continue with another history; return the difference, or None.
+        """Continue with another history; returns the change, or None without one.
 
         new: the items in it that a compaction added.
         """
@@ -184,11 +184,12 @@ class History:
 def _retained_run(
     history: Sequence[Item], replacement: Sequence[Item]
 ) -> tuple[int, tuple[Item, ...]]:
-    """Return the run of items of a replacement that the history has, after its start.
+    """Return the first items in a row of a replacement that the history already has.
 
-    The start is an index in the replacement.  The items before the run replace the
-    history; those after it follow it.  An item that replaced an earlier history is not
-    in the run: it is recorded again, so that the order is that of the replacement.
+    Returns the index of the first one in the replacement, and the items as they are in
+    the history.  Items of the replacement before them replace the history, and items
+    after them follow.  An item that replaced an earlier history does not count.  It is
+    recorded again, so that the items get the order of the replacement.
     """
     for start in range(len(replacement)):
         run = tuple(_run(history, replacement[start:]))
@@ -198,7 +199,10 @@ def _retained_run(
 
 
 def _run(history: Sequence[Item], replacement: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items of the history that a replacement begins with, in their order."""
+    """Yield the items of the history with which a replacement begins, in their order.
+
+    The history may have other items between them.
+    """
     index = 0
     for item in replacement:
         while index < len(history) and not _is_same(history[index], item):

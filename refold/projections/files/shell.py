@@ -28,7 +28,7 @@ _EXCEPTIONS: Final = {name: frozenset(pairs) for name, pairs in _DATA["unsafe"].
 # Programs that run a task, and the tasks that change no file.
 _RUNNERS: Final = frozenset[str](_DATA["runners"]["programs"])
 _HARMLESS_TASKS: Final = frozenset[str](_DATA["runners"]["harmless"])
-_STARTERS: Final = frozenset({"run", "run-script"})  # run what the next word names
+_STARTERS: Final = frozenset({"run", "run-script"})  # the next word names the task
 # The start of a here-document, but not of a here-string (``<<<``).
 _HEREDOC: Final = re.compile(r"(?<!<)<<-?[ \t]*(?P<quote>['\"]?)(?P<tag>\w+)(?P=quote)")
 # The number of an output before its redirection.
@@ -42,7 +42,7 @@ _PREFIXES: Final = frozenset(
      "while", "until", "!", "{", "}", "timeout", "\\"}
 )  # fmt: skip
 _BEFORE_WORDS: Final = frozenset(" \t\n;&|()")
-# A part of a word that stands for others: a variable, a pattern, Go's "./...".
+# A part of a word that stands for other text: a variable, a pattern, Go's "./...".
 _PATTERN: Final = re.compile(r"[$`*?\[{]|\.\.\.")
 # A redirection, a pipe, or a command in a script of awk; "a > 1" compares.
 _WRITES_IN_AWK: Final = re.compile(
@@ -53,9 +53,9 @@ _SETUP_SCRIPTS: Final = frozenset(
 )
 # The operators after which a program runs only if the one before it succeeded.
 _NEXT_NEEDS_SUCCESS: Final = frozenset({"&&", "&&\n", "&&("})
-# Those after which a program runs in the folder of the one before it.
+# The operators after which a program runs in the same folder as the one before it.
 _NEXT_IN_SAME_FOLDER: Final = frozenset({"|", "|&", "|\n"})
-# A folder whose place is not known: a pattern, a variable, the one before.
+# A folder whose place is not known: a pattern, a variable, or ``-``, the previous one.
 _UNKNOWN_FOLDER: Final = re.compile(r"[$`*?\[{~]|^-")
 _DEEPEST: Final = 5  # commands within commands
 _LONGEST: Final = 20_000  # characters of a command that are read
@@ -119,7 +119,7 @@ def touched_by(command: str) -> Touched:
             return EVERYTHING
         folder = _Folder()
         for step in _steps(words):
-            touched = _by_step(step.words)
+            touched = _touched_by_step(step.words)
             if touched.everything:
                 return EVERYTHING
             paths += map(folder.path, touched.paths)
@@ -143,21 +143,29 @@ class _Folder:
             return path
         return posixpath.normpath(posixpath.join(self._path, path))
 
+    def _known_folder(self, argument: str) -> str:
+        """Return the folder to which ``cd`` goes; empty if it is not known."""
+        if _UNKNOWN_FOLDER.search(argument):
+            return ""
+        path = self.path(argument)
+        # A folder above may contain the one in which the command began, or be it.
+        if path.startswith(".."):
+            return ""
+        return path
+
     def follow(self, step: _Step) -> None:
-        """Take the folder from a program that has run."""
+        """Update the folder after a program has run."""
         words = step.words
-        # After || it may not run, and after | it runs in a shell of its own.
-        is_sure = "|" not in self._operator
+        # After || a program may not run, and after | it runs in a separate shell.
+        runs_here = "|" not in self._operator
         self._operator = step.end
-        if step.end not in _NEXT_NEEDS_SUCCESS:
-            if step.end not in _NEXT_IN_SAME_FOLDER or "cd" in words:
-                self._path = ""
-        elif words[0] == "cd":
-            is_plain = len(words) == 2 and not _UNKNOWN_FOLDER.search(words[1])
-            path = self.path(words[1]) if is_plain and is_sure else ""
-            # A folder above may contain the one in which the command began, or be it.
-            self._path = "" if path.startswith("..") else path
-        elif "cd" in words:
+        has_cd = "cd" in words
+        if step.end in _NEXT_NEEDS_SUCCESS and words[0] == "cd":
+            folder = ""
+            if runs_here and len(words) == 2:
+                folder = self._known_folder(words[1])
+            self._path = folder
+        elif has_cd or step.end not in _NEXT_NEEDS_SUCCESS | _NEXT_IN_SAME_FOLDER:
             self._path = ""
 
 
@@ -207,7 +215,7 @@ def _substitutions(command: str, depth: int) -> list[str] | None:
             quote = ""
         elif char in "'\"" and not quote:
             quote = char
-        start = 0
+        start = 0  # of a substitution at this position; 0 if none begins here
         if quote != "'" and command.startswith("$(", position):
             start = position + 2
             end = _closing(command, start)
@@ -272,7 +280,7 @@ def _words(command: str) -> list[str] | None:
 
 
 class _Step(NamedTuple):
-    """A program that a command runs, with the operators behind it."""
+    """A program that a command runs, with its arguments, and the operators after it."""
 
     words: list[str]
     end: str
@@ -297,7 +305,7 @@ def _steps(words: list[str]) -> Iterator[_Step]:
         yield _Step(step, end)
 
 
-def _by_step(words: list[str]) -> Touched:
+def _touched_by_step(words: list[str]) -> Touched:
     """Return the files that one program may change."""
     targets: list[str] = []
     arguments: list[str] = []
@@ -319,10 +327,11 @@ def _by_step(words: list[str]) -> Touched:
     if arguments and re.fullmatch(r"\d+[smh]?", arguments[0]):  # of ``timeout``
         arguments = arguments[1:]
     if arguments:
-        program = _by_program(posixpath.basename(arguments[0]), arguments[1:])
-        if program.everything:
+        program = posixpath.basename(arguments[0])
+        touched = _touched_by_program(program, arguments[1:])
+        if touched.everything:
             return EVERYTHING
-        targets += program.paths
+        targets += touched.paths
     return Touched(paths=tuple(map(_folder_of_pattern, targets)))
 
 
@@ -334,11 +343,11 @@ def _folder_of_pattern(path: str) -> str:
     return path[: pattern.start()].rpartition("/")[0] or "."
 
 
-def _by_program(program: str, arguments: list[str]) -> Touched:
+def _touched_by_program(program: str, arguments: list[str]) -> Touched:
     """Return the files that a program with these arguments may change."""
     paths = [argument for argument in arguments if not argument.startswith("-")]
     if program == "git":
-        touched = _by_git(arguments)
+        touched = _touched_by_git(arguments)
         if touched is not None:
             return touched
     if program in _HARMLESS_VERBS:
@@ -404,8 +413,8 @@ def _tasks_among(words: list[str]) -> list[str]:
     return tasks or words
 
 
-def _by_git(arguments: list[str]) -> Touched | None:
-    """Return the files that Git may change; None if its sub-command decides."""
+def _touched_by_git(arguments: list[str]) -> Touched | None:
+    """Return the files that Git may change; None if the list of verbs decides."""
     verb = _verb(arguments)
     operands = arguments[arguments.index(verb) + 1 :] if verb else []
     if verb in ("checkout", "restore") and "--" in operands:

@@ -4,8 +4,8 @@ Full-width forms, odd spaces, odd dashes and letters whose other case is ASCII b
 ASCII, one for one.  Invisible characters are removed.  Escapes of JSON such as
 ``\\u5bc6`` become their character, and so do long runs of percent escapes and of
 numeric entities.  Rules match the folded text, and their findings are replaced in the
-original.  Only lines with a telling form are folded: characters that could hide a value
-from the rules.
+original.  Only lines with a telling form are folded.  A telling form is a group of
+characters that could hide a value from the rules.
 """
 
 import re
@@ -28,15 +28,16 @@ _SELECTORS = "\ufe00-\ufe0f"
 # Digits in the styles of mathematics: bold, double-struck, of one width.
 _STYLED = "\U0001d7ce-\U0001d7ff"
 _FULL_WIDTH = "＃＆＊＋－．／０-９＝＠Ａ-Ｚ＿ａ-ｚ"
-# The letters outside ASCII whose other case is an ASCII letter: only these equal one in
-# a search that ignores case.
+# The letters outside ASCII whose other case is an ASCII letter.  No others equal an
+# ASCII letter in a search that ignores case.
 _CASE_PARTNERS = "\u0130\u0131\u017f\u212a"
 
 # The telling forms: a text with one of them must be folded.  They are expressions that
-# every engine can compile, in two groups: the forms of the second have only ASCII.
+# every engine can compile.  Those of the first group have characters outside ASCII, all
+# others consist of ASCII.
 #
-# Spaces, dashes and selectors alone are no telling form, since prose is full of them:
-# the characters around them must look like a value or like the end of its name.
+# Spaces, dashes and selectors alone are no telling form, because prose is full of them.
+# The characters around them must look like a value or like the end of its name.
 _SPACE_OR_DASH = f"[{_SPACES}{_DASHES}]"
 _NON_ASCII_FORMS = "|".join(
     (
@@ -91,7 +92,7 @@ _NOT_COPIED = re.compile(rf"{_COLOR}|{_ESCAPE}|[{_INVISIBLE}{_SELECTORS}]+|{_RUN
 
 
 def _styled() -> dict[int, str]:
-    """Return the ASCII letter or digit of each that is in a style of mathematics."""
+    """Return by code the ASCII letter or digit of each mathematical letter or digit."""
     plain: dict[int, str] = {}
     for code in range(0x1D400, 0x1D800):
         letter = normalize("NFKC", chr(code))
@@ -194,14 +195,14 @@ def _parts_around_rare(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _lines_with(text: str, ends: Iterable[int]) -> list[tuple[int, int]]:
-    """The start and stop of each line in which a form has one of these ends."""
+    """Return the start and stop of each line in which a form has one of these ends."""
     lines: list[tuple[int, int]] = []
     line_stop = -1
     for end in sorted(ends):
         if end <= line_stop:
             continue
-        # A form may end with the last character of its line, so look for the line of
-        # its own last character.
+        # A form may include the end of its line, so look for the line of its last
+        # character.
         last = max(0, end - 1)
         start = text.rfind("\n", 0, last) + 1
         newline = text.find("\n", last)
@@ -231,8 +232,11 @@ def _fold_lines(text: str, lines: list[tuple[int, int]]) -> Folded:
             code = match[1]  # of an escape
             if match["run"]:
                 for escape in _CODE.finditer(text, match.start(), end):
-                    percent, decimal, entity = escape.groups()
-                    number = int(decimal) if decimal else int(percent or entity, 16)
+                    percent, decimal, hexadecimal = escape.groups()
+                    if decimal:
+                        number = int(decimal)
+                    else:
+                        number = int(percent or hexadecimal, 16)
                     parts.append(_replace_look_alikes(chr(number)))
                     starts.append(length)
                     origins.append(escape.start())
@@ -244,6 +248,7 @@ def _fold_lines(text: str, lines: list[tuple[int, int]]) -> Folded:
                 origins.append(match.start())
                 widths[length] = end - match.start()
                 length += 1
+            # The next piece begins after the match.
             starts.append(length)
             origins.append(end)
         parts.append(_replace_look_alikes(text[end:line_stop]))
@@ -259,7 +264,7 @@ def _replace_look_alikes(text: str) -> str:
 
 @cache
 def _look_alikes() -> dict[int, int | str]:
-    """For ``str.translate``: the ASCII character that each look-alike becomes."""
+    """Return for ``str.translate`` the ASCII character of each look-alike."""
     non_ascii = "".join(map(chr, range(0x80, 0x10000)))  # up to U+FFFF
     look_alikes: dict[int, int | str] = {}
     for code in range(0xFF01, 0xFF5F):
