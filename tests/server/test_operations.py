@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 import refold
@@ -446,3 +449,19 @@ def test_a_bad_body_is_refused_and_nothing_is_written(
     assert answered.status_code == status
     assert answered.headers["content-type"] == "application/problem+json"
     assert store.sessions("ada") == []
+
+
+def test_the_first_request_builds_no_route_again(
+    ada: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapters: list[TypeAdapter[Any]] = []
+    prepare = TypeAdapter.__init__
+
+    def count(adapter: TypeAdapter[Any], *args: Any, **options: Any) -> None:
+        adapters.append(adapter)
+        prepare(adapter, *args, **options)
+
+    monkeypatch.setattr(TypeAdapter, "__init__", count)
+
+    assert ada.get("/v1/sessions").status_code == 200
+    assert adapters == []

@@ -623,9 +623,10 @@ def application(
     app.add_exception_handler(
         Exception, lambda request, _: answer_to(request, UNEXPECTED)
     )
-    app.include_router(routes.router)
+    # Not by include_router, with which the first request builds each route again.
+    app.routes.extend(routes.router.routes)
     routes.describe(app)
-    app.include_router(pages.router, include_in_schema=False)
+    app.routes.extend(pages.router.routes)
     pages.mount(app)
 
     @app.api_route("/health", methods=["GET", "HEAD"], include_in_schema=False)
