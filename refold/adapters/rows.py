@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -208,16 +208,102 @@ class Reading:
     decrypted: the rows of this reading, by their hash, to cache for the next one.
     """
 
-    def __init__(self, cached: Mapping[bytes, DecryptedRow]) -> None:
+    def __init__(self, cached: Mapping[bytes, DecryptedRow], taken: int = 0) -> None:
+        """Begin with the rows that are cached.
+
+        taken: the bytes of the session's part of the cache that others occupy.
+        """
         self.cached = cached
         self.decrypted: dict[bytes, DecryptedRow] = {}
-        self._room = _CACHE_SIZE
+        self._room = _CACHE_SIZE - taken
+
+    @property
+    def has_all(self) -> bool:
+        """Whether ``decrypted`` has every row of this reading."""
+        return self._room >= 0
 
     def note(self, hash_: bytes, row: DecryptedRow) -> None:
         """Add a row to ``decrypted``, unless the cache is full."""
         self._room -= row.size
         if self._room >= 0:
             self.decrypted[hash_] = row
+
+
+class ShownEvents:
+    """The events that a stored view shows, for the next reader of the same view.
+
+    Events without mutable fields are shared by their readers.  Of others, every reader
+    gets a copy.
+
+    view:       the row of the view.  Another view, also one with the same seqs, has
+                another ciphertext.
+    size:       about the number of bytes that the events occupy.
+    remembered: values that readers derived from these events.
+    """
+
+    __slots__ = (
+        "_decrypted",
+        "_shown",
+        "_summaries",
+        "name",
+        "remembered",
+        "size",
+        "view",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        view: ViewRow,
+        shown: Iterable[tuple[EncryptedEvent, Envelope]],
+        summaries: Iterable[tuple[EncryptedEvent, Envelope]],
+        decrypted: Mapping[bytes, DecryptedRow],
+    ) -> None:
+        """Keep the events of these rows.
+
+        decrypted: the decrypted rows by their hash, all of ``shown`` and ``summaries``.
+        """
+        self.name = name
+        self.view = view
+        self.size = 0
+        self.remembered: dict[str, Any] = {}
+        self._decrypted: dict[bytes, DecryptedRow] = {}
+        self._shown = self._kept(shown, decrypted)
+        self._summaries = self._kept(summaries, decrypted)
+
+    def _kept(
+        self,
+        events: Iterable[tuple[EncryptedEvent, Envelope]],
+        decrypted: Mapping[bytes, DecryptedRow],
+    ) -> list[EncryptedEvent | Envelope]:
+        """Return the events, and rows in place of those that have mutable fields."""
+        kept: list[EncryptedEvent | Envelope] = []
+        for row, envelope in events:
+            self.size += decrypted[row.hash].size
+            # A decoded envelope does not change any more, so that threads can share it.
+            fields = envelope.decoded().__dict__
+            if any(copied(fields[name]) is not fields[name] for name in _CACHED):
+                self._decrypted[row.hash] = decrypted[row.hash]
+                kept.append(row)
+            else:
+                kept.append(envelope)
+        return kept
+
+    def events(
+        self, to_domain_event: Callable[[EncryptedEvent, Reading], Envelope]
+    ) -> tuple[list[Envelope], list[Envelope]]:
+        """Return the events and the summaries that the view shows."""
+        reading = Reading(self._decrypted)
+        shown, summaries = (
+            [
+                event
+                if isinstance(event, Envelope)
+                else to_domain_event(event, reading)
+                for event in events
+            ]
+            for events in (self._shown, self._summaries)
+        )
+        return shown, summaries
 
 
 class EncryptingMapper(persistence.Mapper[str]):

@@ -34,6 +34,8 @@ from refold.adapters.rows import (
     PlacedEvent,
     QueueFull,
     Reading,
+    ShownEvents,
+    SnapshotRows,
     ViewRow,
     WriteOutcome,
     Wrote,
@@ -622,14 +624,27 @@ class EncryptedStreams:
         If a row cannot be decrypted, new rows are read one by one: the context may not
         need that row.
         """
-        rows = self.recorder.snapshot(stream, name, shown=shown, limit=ports.PAGE)
+        known = self._shown_events(stream, name) if shown else None
+        rows = self.recorder.snapshot(
+            stream,
+            name,
+            shown=shown,
+            limit=ports.PAGE,
+            known=None if known is None else (known.view[:2]),
+        )
         head = self.open_head(stream, rows.head)
+        if known is not None and not self._is_of(known, stream, rows.view):
+            # The rows of a view with other seqs were read.
+            lacks_rows = rows.view is not None and rows.view[:2] == known.view[:2]
+            known = None
+            if lacks_rows:
+                rows = self.recorder.snapshot(
+                    stream, name, shown=shown, limit=ports.PAGE
+                )
+                head = self.open_head(stream, rows.head)
         view = self._view(stream, name, rows.view)
-        parts = (rows.shown, rows.summaries, rows.new, rows.derived)
         try:
-            return ports.SessionSnapshot(
-                head, view, *self._decrypted_parts(stream, parts)
-            )
+            return self._decrypted_snapshot(stream, name, head, view, rows, known)
         except errors.CorruptEvent:
             from_view = view or ports.StoredView(0, 0)
             new = self.read(stream, after=from_view.through_seq, limit=ports.PAGE)
@@ -640,20 +655,61 @@ class EncryptedStreams:
             )
             return ports.SessionSnapshot(head, view, new=new, derived=derived)
 
-    def _decrypted_parts(
-        self, stream: StreamId, parts: Sequence[Sequence[EncryptedEvent]]
-    ) -> list[list[Envelope]]:
-        """Decrypt rows of a session, and cache them for the next reading."""
-        if not any(parts):
-            return [[] for _ in parts]
+    def _shown_events(self, stream: StreamId, name: str) -> ShownEvents | None:
+        """Return the events that the view of this name shows, if they are cached."""
+        cached = self.keys.cached(stream.user_id, stream.session_id)
+        known: ShownEvents | None = None if cached is None else cached.shown
+        return known if known is not None and known.name == name else None
+
+    def _is_of(
+        self, known: ShownEvents, stream: StreamId, view: ViewRow | None
+    ) -> bool:
+        """Whether these are the events of a view that was read now.
+
+        They are not if the view or the key of the session is another one.  A key is
+        another one after a redaction that removed something from stored events.
+        """
+        is_same = view is not None and view.body == known.view.body
+        return is_same and self._shown_events(stream, known.name) is known
+
+    def _decrypted_snapshot(
+        self,
+        stream: StreamId,
+        name: str,
+        head: ports.Head,
+        view: ports.StoredView | None,
+        rows: SnapshotRows,
+        known: ShownEvents | None,
+    ) -> ports.SessionSnapshot:
+        """Decrypt rows of a session, and cache them for the next reading.
+
+        known: the events that the view shows, which ``rows`` then lack.
+        """
+        parts = (rows.shown, rows.summaries, rows.new, rows.derived)
+        if not any(parts) and known is None:
+            return ports.SessionSnapshot(head, view, [], [], [], [])
         key = self.keys.session(stream.user_id, stream.session_id, now=None)
-        reading = Reading(key.decrypted.rows)
+        taken = 0 if known is None else known.size
+        reading = Reading(key.decrypted.rows, taken)
         to_envelope = self.mapper.to_domain_event
-        envelopes = []
-        for rows in parts:
-            envelopes.append([to_envelope(row, reading) for row in rows])
-        self.keys.cache_rows(key.decrypted, reading.decrypted)
-        return envelopes
+        shown, summaries, new, derived = (
+            [to_envelope(row, reading) for row in part] for part in parts
+        )
+        if known is not None:
+            shown, summaries = known.events(to_envelope)
+        elif rows.view is not None and rows.shown and reading.has_all:
+            known = ShownEvents(
+                name,
+                rows.view,
+                zip(rows.shown, shown, strict=True),
+                zip(rows.summaries, summaries, strict=True),
+                reading.decrypted,
+            )
+        self.keys.cache_rows(key.decrypted, reading.decrypted, known)
+        remembered = None if known is None else known.remembered
+        return ports.SessionSnapshot(
+            head, view, shown, summaries, new, derived, remembered
+        )
 
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
         """Return the key for this user's pseudonyms, derived from the user's key."""

@@ -349,6 +349,9 @@ class SessionSnapshot:
     summaries: the events of the derived stream that the view shows, if they were read.
     new:       the events of the main stream after the view, at most ``PAGE``.
     derived:   the events of the derived stream after the view, at most ``PAGE``.
+    remembered: values that readers derived from ``shown``, by name.  The next snapshot
+               with the same view and the same events has them, too.  None if the store
+               does not keep the events in memory.
     """
 
     head: Head
@@ -357,6 +360,7 @@ class SessionSnapshot:
     summaries: Sequence[Envelope] = ()
     new: Sequence[Envelope] = ()
     derived: Sequence[Envelope] = ()
+    remembered: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

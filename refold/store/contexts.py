@@ -522,6 +522,10 @@ class Viewer:
             derived_already_read,
         )
         with_blobs = WithBlobs.read(self.log, events)
+        remembered = None
+        # A blob may expire, and a parent of a fork may change, while the view stays.
+        if snapshot is not None and not with_blobs.blobs and not self.history.parent:
+            remembered = snapshot.remembered
         view = render(
             strategy,
             outline,
@@ -530,6 +534,7 @@ class Viewer:
             extras=parts.extras,
             budgets=parts.budgets,
             read=with_blobs.blobs.get,
+            remembered=remembered,
         )
         return replace(view, tools=parts.tools)
 

@@ -181,19 +181,17 @@ def read_spans(
                   unless all of its events are among them.
     """
     by_seq = {envelope.seq: envelope for envelope in already_read}
+    wanted: list[int] = []
     missing: list[Span] = []
     for first, last in spans:
-        if not all(seq in by_seq for seq in range(first, last + 1)):
+        seqs = range(first, last + 1)
+        wanted += seqs
+        if not all(map(by_seq.__contains__, seqs)):
             missing.append((first, last))
     if missing:
         for envelope in log.read(stream, spans=missing):
             by_seq[envelope.seq] = envelope
-    envelopes: list[Envelope] = []
-    for first, last in spans:
-        for seq in range(first, last + 1):
-            if seq in by_seq:
-                envelopes.append(by_seq[seq])
-    return envelopes
+    return [by_seq[seq] for seq in wanted if seq in by_seq]
 
 
 def fold_session(

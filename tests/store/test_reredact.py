@@ -23,6 +23,7 @@ from refold.store.session.imports import extend
 from tests.support.payloads import payload
 from tests.support.redacting import GONE, MAIL, aware, unaware
 from tests.support.stores import prepare
+from tests.support.talking import talk
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 NESTED = (
@@ -132,6 +133,25 @@ def test_cached_rows_are_released_after_a_new_key(
 
     assert opened() is None
     assert GONE in str(session_of(after).context().messages)
+
+
+def test_a_cached_context_does_not_show_what_another_store_has_replaced(
+    before: SessionStore, after: SessionStore
+) -> None:
+    """The stored view and the words of the user in it are cached with the key."""
+    session = talk(session_of(before), 1)
+    session.append(refold.UserInput(text=f"write to {MAIL}, please"))
+    talk(session, 40)
+    while session.compact(WINDOW) is not None:
+        pass
+    for _ in range(3):
+        assert MAIL in str(session.context(WINDOW).messages)
+
+    list(after.reredact())
+
+    shown = str(session.context(WINDOW).messages)
+    assert MAIL not in shown
+    assert GONE in shown
 
 
 def test_the_log_records_what_was_replaced_and_by_which_rules(

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 import refold
-from refold.adapters.rows import EncryptedEvent, EncryptingMapper
+from refold.adapters.rows import EncryptedEvent, EncryptingMapper, SnapshotRows
+from refold.adapters.sql.recorder import Recorder
+from refold.domain.envelope import Envelope
 from refold.domain.ports import PAGE
+from refold.projections.context import protected
 from refold.store import Session, SessionStore
 from refold.testing.event_log import user_inputs
+from tests.support.stores import open_at
 from tests.support.talking import talk
 
 WINDOW = "turn_window:full_turns=2,cached_turns=1"
+HISTORY = (
+    "history_summary:trigger_on_history_size_chars=500,"
+    "history_tail_size_chars_to_exclude=300,min_tail_exchanges=1"
+)
 
 
 @pytest.fixture
@@ -26,6 +37,21 @@ def compacted(session: Session) -> Session:
     while session.compact(WINDOW) is not None:
         pass
     return talk(session, 2)
+
+
+Reopened = Callable[[], AbstractContextManager[Session]]
+
+
+@pytest.fixture
+def reopened(store_url: str, tmp_path: Path) -> Reopened:
+    """Opens the session in another store, which has cached nothing."""
+
+    @contextmanager
+    def reopen() -> Iterator[Session]:
+        with open_at(store_url, tmp_path) as store:
+            yield store.session(user_id="ada", session_id="s-1")
+
+    return reopen
 
 
 def set_hints(url: str, main: str, derived: str) -> None:
@@ -185,6 +211,119 @@ def test_a_row_changed_after_caching_is_not_shown_from_the_cache(
             session.context("keep_all")
 
 
+@pytest.fixture
+def rows_of_view(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of rows that views named and snapshots read, from now on."""
+    numbers: list[int] = []
+    read = Recorder.snapshot
+
+    def counting_read(recorder: Recorder, *args: Any, **options: Any) -> SnapshotRows:
+        rows = read(recorder, *args, **options)
+        numbers.append(len(rows.shown) + len(rows.summaries))
+        return rows
+
+    monkeypatch.setattr(Recorder, "snapshot", counting_read)
+    return numbers
+
+
+@pytest.mark.each_engine
+def test_a_further_context_reads_only_events_after_the_view(
+    compacted: Session, rows_of_view: list[int], reopened: Reopened
+) -> None:
+    """Also while the session grows, until another view is stored."""
+    first = compacted.context(WINDOW)
+    again = compacted.context(WINDOW)
+    talk(compacted, 1)
+    grown = compacted.context(WINDOW)
+
+    assert rows_of_view[0] > 0
+    assert rows_of_view[1:] == [0, 0]
+    assert again == first
+    with reopened() as fresh:
+        assert fresh.context(WINDOW) == grown
+
+
+@pytest.mark.each_engine
+def test_another_view_is_read_in_the_same_statement(
+    compacted: Session, rows_of_view: list[int], reopened: Reopened
+) -> None:
+    compacted.context(WINDOW)
+    with reopened() as other:
+        talk(other, 40)
+        while other.compact(WINDOW) is not None:
+            pass
+        newest = other.context(WINDOW)
+    rows_of_view.clear()
+
+    assert compacted.context(WINDOW) == newest
+    assert len(rows_of_view) == 1
+    assert rows_of_view[0] > 0
+
+
+@pytest.mark.each_engine
+def test_another_view_of_the_same_events_is_not_taken_for_the_cached_one(
+    store: SessionStore, compacted: Session, rows_of_view: list[int]
+) -> None:
+    first = compacted.context(WINDOW)
+    name = compacted.settings.strategy(WINDOW).fingerprint
+    view = store.log.load_view(compacted.stream, name)
+    assert view is not None
+    rows_of_view.clear()
+
+    # The same content, encrypted again.
+    store.log.drop_views("ada", "s-1")
+    assert store.log.save_view(compacted.stream, name, view, replaces=0)
+
+    assert compacted.context(WINDOW) == first
+    assert [bool(number) for number in rows_of_view] == [False, True]
+
+
+@pytest.mark.parametrize("turns", [1, 30])
+def test_words_of_the_user_are_shortened_once_for_a_view(
+    compacted: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    turns: int,
+    reopened: Reopened,
+) -> None:
+    compacted.context(WINDOW)
+    shortened: list[int] = []
+    words_of = protected.words_of
+
+    def counted(row: Envelope) -> protected.Words | None:
+        shortened.append(row.seq)
+        return words_of(row)
+
+    monkeypatch.setattr(protected, "words_of", counted)
+
+    for _ in range(turns):
+        talk(compacted, 1)
+        view = compacted.context(WINDOW)
+
+    # A view is stored again after 64 events.
+    assert len(shortened) <= len(view.protected) * (turns * 2 // 64)
+    with reopened() as fresh:
+        assert fresh.context(WINDOW) == view
+
+
+@pytest.mark.parametrize("strategy", [WINDOW, HISTORY])
+def test_a_warm_store_shows_the_same_contexts_as_a_new_one(
+    session: Session, strategy: str, reopened: Reopened
+) -> None:
+    """After appends, compactions, pins, and contexts of other strategies."""
+    for number in range(8):
+        talk(session, 9)
+        session.append(refold.Planner(plan=[{"content": f"step {number}"}]))
+        if number % 2:
+            session.compact(strategy)
+        if number % 3 == 1:
+            session.append(refold.Pin(seqs=(number * 4 + 1, number * 4 + 2)))
+        if number == 5:
+            session.context("keep_all")
+        warm = [session.context(strategy) for _ in range(3)]
+        with reopened() as fresh:
+            assert [fresh.context(strategy)] * 3 == warm
+
+
 @pytest.mark.parametrize("erased", ["s-1", None], ids=["session", "user"])
 def test_an_erasure_empties_the_caches(
     store: SessionStore, session_with_call: Session, erased: str | None
@@ -212,6 +351,35 @@ def test_rows_of_only_a_few_sessions_are_cached(memory: SessionStore) -> None:
     ]
 
     assert rows == [0, 0, *[1] * 32]
+
+
+def test_events_of_views_of_only_a_few_sessions_are_cached(
+    memory: SessionStore,
+) -> None:
+    ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
+    for number in range(34):
+        session = memory.session(user_id="ada", session_id=f"s-{number}")
+        session.append(user_inputs(*map(str, range(70))))
+        for _ in range(2):
+            session.context("keep_all")
+
+    cached = [
+        ring.session("ada", f"s-{number}", now=None).decrypted.shown is not None
+        for number in range(34)
+    ]
+
+    assert cached == [False, False, *[True] * 32]
+
+
+def test_events_of_a_large_view_are_not_cached(memory: SessionStore) -> None:
+    ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
+    session = memory.session(user_id="ada", session_id="s-1")
+    session.append(user_inputs(*(f"{n} {'x' * 9000}" for n in range(70))))
+
+    first = session.context("keep_all")
+
+    assert session.context("keep_all") == first
+    assert ring.session("ada", "s-1", now=None).decrypted.shown is None
 
 
 def test_a_large_state_is_not_cached(memory: SessionStore) -> None:

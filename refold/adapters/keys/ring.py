@@ -123,12 +123,24 @@ class DecryptedRows:
     """Decrypted rows of a session, by their hashes.
 
     They are part of the session's key, and so disappear with it.
+
+    shown: the events that a stored view of the session shows.
     """
 
-    __slots__ = ("__weakref__", "rows")
+    __slots__ = ("__weakref__", "rows", "shown")
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop everything."""
         self.rows: Mapping[bytes, Any] = {}
+        self.shown: Any = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is cached."""
+        return not self.rows and self.shown is None
 
 
 class SessionKey(NamedTuple):
@@ -195,19 +207,29 @@ class KeyRing:
                 return self._sessions.put(session, other)
         return key
 
-    def cache_rows(self, decrypted: DecryptedRows, rows: Mapping[bytes, Any]) -> None:
-        """Replace the cached rows of a session's key.
+    def cached(self, user_id: str, session_id: str) -> DecryptedRows | None:
+        """Return what is cached with the session's key; None if the key is not."""
+        key = self._sessions.get((user_id, session_id))
+        return None if key is None else key.decrypted
+
+    def cache_rows(
+        self, decrypted: DecryptedRows, rows: Mapping[bytes, Any], shown: Any = None
+    ) -> None:
+        """Replace what is cached with a session's key.
+
+        shown: the events that a stored view shows.
 
         Only a few sessions have cached rows.  The one that got its rows first loses
         them first.
         """
-        if rows and not decrypted.rows:
+        if decrypted.is_empty and (rows or shown is not None):
             self._with_rows.append(ReferenceType(decrypted))
             while len(self._with_rows) > _MOST_WITH_ROWS:
                 first = self._with_rows.popleft()()
                 if first is not None:
-                    first.rows = {}
+                    first.clear()
         decrypted.rows = rows
+        decrypted.shown = shown
 
     def decrypt(
         self, user_id: str, session_id: str, ciphertext: bytes, context: bytes

@@ -68,6 +68,7 @@ COLUMNS: Final = (
     "first_digest",
 )
 _SQL: Final = statements("recorder")
+_NO_VIEW: Final = (-1, -1)  # no view has folded events up to these seqs
 _GENERATION: Final = "key_generation"
 _SHARES: Final = f"{ports.SHARE_PREFIX}%"  # a pattern of names of views
 _DONE: Final = ""  # the owner in a mark of finished work
@@ -282,16 +283,27 @@ class Recorder(ApplicationRecorder):
         return rows_of(stream, rows)
 
     def snapshot(
-        self, stream: StreamId, name: str, *, shown: bool, limit: int
+        self,
+        stream: StreamId,
+        name: str,
+        *,
+        shown: bool,
+        limit: int,
+        known: tuple[int, int] | None = None,
     ) -> SnapshotRows:
         """Return the head, the view, and at most ``limit`` later rows of each stream.
 
         name:  the name of the view, and of the derived stream.
         shown: whether to read the rows that the view names, too.
+        known: the ``through_seq`` and ``derived_seq`` of a view whose rows are not
+               read, because the caller has them.
         """
         derived = stream._replace(stream=name)
         user_id = stream.user_id
-        values: list[Any] = [
+        values: list[Any] = []
+        if shown:
+            values += 2 * (known or _NO_VIEW)
+        values += [
             *derived,
             *stream,
             user_id,
@@ -936,11 +948,12 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
 def _snapshot_query(each_span: str, *, shown: bool) -> str:
     """Return the query for the head, the view, and later rows.
 
-    shown: whether it also reads the rows that the view names.
+    shown: whether it also reads the rows that the view names, unless they are known.
     """
     behind = _SQL["behind_view"]
+    spans = _SQL["spans_unless_known"] if shown else "main_spans, derived_spans"
     parts = [
-        _SQL["first"],
+        filled(_SQL["first"], spans=spans),
         filled(behind, part=str(_NEW), known="through_seq"),
         filled(behind, part=str(_DERIVED), known="derived_seq"),
     ]

@@ -24,8 +24,14 @@ from refold.domain.stubs import Read, no_blobs
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context import budget, limits, text as markup, units, view
 from refold.projections.context.compaction import note_lines, summary_text
+from refold.projections.context.edits import Edit
 from refold.projections.context.media import SECTION, Media
-from refold.projections.context.outline import Outline
+from refold.projections.context.outline import (
+    CoveredEvent,
+    Outline,
+    PlanEvent,
+    ProtectedEvent,
+)
 from refold.projections.context.provider import (
     ProviderBlocks,
     halves,
@@ -129,6 +135,7 @@ def render(
     extras: budget.Extras = budget.NO_EXTRAS,
     budgets: budget.Budgets | None = None,
     read: Read = no_blobs,
+    remembered: dict[str, Any] | None = None,
 ) -> View:
     """Render a session under ``strategy`` as a view that the Messages API accepts.
 
@@ -140,6 +147,8 @@ def render(
                an empty mapping, extras that exceed the window are left out too, and
                ``View.cuts`` names them.  With None, all extras are sent.
     read:      returns the blob of an image or document that the size guard moved.
+    remembered: values of earlier calls for the same strategy and events, which are used
+               again.  The caller passes a new one if a stored event changes.
 
     Budgets never cut the events of the session: ``View.over_budget`` is the number of
     tokens by which the whole exceeds the window.  ``View.extras`` are the extras that
@@ -150,16 +159,18 @@ def render(
     a budget below 0 or of an unknown section.
     """
     if budgets is None:
-        return _render(strategy, outline, events, summaries, extras, read)
+        return _render(strategy, outline, events, summaries, extras, read, remembered)
     events = list(events)
     summaries = list(summaries)
     fitting, cuts = extras.within_budgets(budgets)
-    view = _render(strategy, outline, events, summaries, fitting, read)
+    view = _render(strategy, outline, events, summaries, fitting, read, remembered)
     if view.over_budget:
         fitting, more_cuts = fitting.within_window(view.tokens)
         cuts += more_cuts
         if fitting != view.extras:
-            view = _render(strategy, outline, events, summaries, fitting, read)
+            view = _render(
+                strategy, outline, events, summaries, fitting, read, remembered
+            )
     return replace(view, cuts=(*cuts, *view.cuts))
 
 
@@ -170,9 +181,11 @@ def _render(
     summaries: Iterable[Envelope],
     extras: budget.Extras,
     read: Read,
+    remembered: dict[str, Any] | None,
 ) -> View:
     """Render, and shorten protected content if the view exceeds the window."""
     pieces = _Pieces.of(strategy, outline, events, summaries, extras, read)
+    pieces = replace(pieces, remembered=remembered)
     has_note = strategy.rules >= _RULES_WITH_NOTES
     most = _protected_budget(outline, extras)
     pieces = pieces.with_client_summaries(limits.client_summary_tokens(most))
@@ -199,6 +212,37 @@ def _render(
         # Not even the note about the words has room.
         whole = pieces.with_protected(most, has_note=False)
     return pieces.view(whole)
+
+
+# The names of remembered values: protected content with what it depends on, newest
+# first, and one content with its text.
+_PROTECTED: Final = "protected"
+_TEXT: Final = "protected text"
+# A view that is over the window tries several lengths of protected content.
+_MOST_CONTENTS: Final = 4
+
+
+class _Basis(NamedTuple):
+    """Everything that the protected content of a view depends on, besides its events.
+
+    most:      its budget in tokens.
+    events:    the events that summaries stand for.
+    plans:     those of the current plan.
+    edits:     the client's edits of its history.
+    raw_seqs:  the events that stay raw behind the summaries.
+    raw:       the messages of the user among them; None if repetitions stay.
+    raw_turns: the numbers of their turns.
+    client_summaries: the texts of the client's summaries in the view.
+    """
+
+    most: int
+    events: Sequence[CoveredEvent]
+    plans: Sequence[ProtectedEvent | PlanEvent]
+    edits: Sequence[Edit]
+    raw_seqs: frozenset[int | None]
+    raw: Sequence[tuple[str, int]] | None
+    raw_turns: Sequence[int | None]
+    client_summaries: Sequence[str]
 
 
 class _Whole(NamedTuple):
@@ -239,8 +283,9 @@ class _Pieces:
     insertions:       the pieces that go into the last message of the user.
     cuts:             the parts of messages that the view leaves out.
     hidden:           the events that the view does not show at all.
-    protected_rows:   the events with the protected content.
+    events:           the events of the session that were read.
     client_summaries: the client's summaries that summaries of Refold replace.
+    remembered:       values of earlier views of the same events.
     """
 
     strategy: Strategy
@@ -257,8 +302,9 @@ class _Pieces:
     system: _System
     cuts: Sequence[budget.Cut]
     hidden: Sequence[budget.Cut]
-    protected_rows: _Rows
+    events: _Rows
     client_summaries: Sequence[ClientSummary] = ()
+    remembered: dict[str, Any] | None = None
 
     @classmethod
     def of(
@@ -335,8 +381,13 @@ class _Pieces:
             system=_system(outline, rows, extras),
             cuts=cuts,
             hidden=hidden,
-            protected_rows=_protected_rows(strategy, outline, events),
+            events=events,
         )
+
+    @property
+    def protected_rows(self) -> list[Envelope]:
+        """The events that protected content consists of."""
+        return _protected_rows(self.strategy, self.outline, self.events)
 
     def with_protected(self, most: int | None, *, has_note: bool) -> _Whole:
         """Return all pieces with protected content in at most ``most`` tokens.
@@ -360,9 +411,6 @@ class _Pieces:
         strategy = self.strategy
         if not outline.protected_seqs:
             return None
-        # A late import, because only compacted sessions need the module.
-        from refold.projections.context.protected import protected
-
         whole_seqs: set[int | None] = set()
         for piece in chain.from_iterable(self.behind_summaries):
             if piece.span.kind != "stub":
@@ -373,7 +421,46 @@ class _Pieces:
             for row in self.rows:
                 if isinstance(row.payload, events.UserInput) and row.seq in whole_seqs:
                     raw[row.payload.text] = row.seq
-        seqs = set(outline.protected_seqs) - self._raw_seqs
+        turns = None if strategy.names_seqs else outline.protected_turns
+        basis = _Basis(
+            most=most,
+            events=outline.protected_before,
+            plans=outline.covered_plans,
+            edits=outline.edits,
+            raw_seqs=frozenset(self._raw_seqs),
+            raw=None if raw is None else tuple(raw.items()),
+            raw_turns=tuple((turns or {}).get(seq) for seq in (raw or {}).values()),
+            client_summaries=tuple(summary.text for summary in self.client_summaries),
+        )
+        if self.remembered is None:
+            return self._protected_by(basis, raw, turns)
+        contents = self.remembered.get(_PROTECTED, ())
+        for known_basis, content in contents:
+            if known_basis == basis:
+                found: Protected = content
+                return found
+        content = self._protected_by(basis, raw, turns)
+        newest_first = ((basis, content), *contents)
+        self.remembered[_PROTECTED] = newest_first[:_MOST_CONTENTS]
+        return content
+
+    def _protected_by(
+        self,
+        basis: _Basis,
+        raw: Mapping[str, int] | None,
+        turns: Mapping[int, int] | None,
+    ) -> Protected:
+        """Return what people said in the compacted part.
+
+        raw:   the messages of the user that stay raw, with their seqs.
+        turns: the numbers of turns by seq; None if the view names seqs.
+        """
+        # A late import, because only compacted sessions need the module.
+        from refold.projections.context.protected import protected
+
+        outline = self.outline
+        strategy = self.strategy
+        seqs = set(outline.protected_seqs) - basis.raw_seqs
         subjects = {
             seq: subject
             for seq, subject in outline.protected_subjects.items()
@@ -382,14 +469,14 @@ class _Pieces:
         seqs.update(subjects.values())
         return protected(
             [row for row in self.protected_rows if row.seq in seqs],
-            most,
+            basis.most,
             raw=raw,
-            turns=None if strategy.names_seqs else outline.protected_turns,
+            turns=turns,
             joins_plans=outline.joins_plans,
             has_notes=outline.keeps_judgments,
             keeps_newest_judgments=strategy.shows_judgments_once,
             subjects=subjects,
-            client_summaries=[summary.text for summary in self.client_summaries],
+            client_summaries=basis.client_summaries,
             replaced=self._replaced,
         )
 
@@ -553,6 +640,15 @@ class _Pieces:
         return has_note and bool(missing)
 
     def _text_of(self, content: Protected) -> str:
+        """Return the protected content as one text."""
+        remembered = {} if self.remembered is None else self.remembered
+        known, text = remembered.get(_TEXT, (None, ""))
+        if known is not content:
+            text = self._written(content)
+            remembered[_TEXT] = (content, text)
+        return str(text)
+
+    def _written(self, content: Protected) -> str:
         rules = self.strategy.rules
         return _protected_text(
             content,
@@ -616,14 +712,14 @@ def _rows(
 ) -> list[Envelope]:
     """Return the events that the view needs, as the strategy sees them."""
     spans = outline.reads(shown.raw)
-    edited = outline.edited
+    edited = outline.edited if outline.edits else None
     rows: list[Envelope] = []
-    for event in events:
-        if units.is_among(spans, event.seq):
-            unedited = strategy.sees(event)
-            visible = unedited and edited.shown(unedited)
-            if visible is not None:
-                rows.append(visible)
+    for event in units.among(spans, events):
+        visible = strategy.sees(event)
+        if visible is not None and edited is not None:
+            visible = edited.shown(visible)
+        if visible is not None:
+            rows.append(visible)
     newest = rows[-1].seq if rows else None
     if outline.events and newest != outline.through_seq:
         raise ValueError(f"the event at seq {outline.through_seq} was not handed in")
@@ -641,15 +737,16 @@ def _protected_rows(
     rows: list[Envelope] = []
     if not spans:
         return rows
-    for event in events:
-        if units.is_among(spans, event.seq):
-            seen = strategy.sees(event)
-            if seen is not None:
-                rows.append(seen)
+    for event in units.among(spans, events):
+        seen = strategy.sees(event)
+        if seen is not None:
+            rows.append(seen)
     return rows
 
 
 def _within(rows: _Rows, spans: units.Spans) -> list[Envelope]:
+    if not spans:
+        return []
     return [row for row in rows if units.holds(spans, row.seq)]
 
 

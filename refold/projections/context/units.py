@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from math import inf
 from typing import Final as TypingFinal, Literal, NamedTuple, assert_never
@@ -28,12 +28,19 @@ def spans_of(seqs: Iterable[int]) -> Spans:
 
 def joined(spans: Iterable[Span]) -> Spans:
     """Merge spans, which may overlap and be in any order."""
+    ordered = sorted(spans)
+    if not ordered:
+        return ()
     merged: list[Span] = []
-    for first, last in sorted(spans):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
+    start, end = ordered[0]
+    for first, last in ordered:
+        if first > end + 1:
+            merged.append((start, end))
+            start = first
+            end = last
+        elif last > end:
+            end = last
+    merged.append((start, end))
     return tuple(merged)
 
 
@@ -77,6 +84,22 @@ def is_among(spans: Spans, seq: int) -> bool:
     """The same as ``holds`` for many spans, which are in order and do not overlap."""
     index = bisect_right(spans, (seq, inf)) - 1
     return index >= 0 and seq <= spans[index][1]
+
+
+def among(spans: Spans, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+    """Yield the events whose seqs are in the spans.
+
+    spans:     in order; they do not overlap.
+    envelopes: in order.
+    """
+    remaining = iter(spans)
+    first, last = next(remaining, (inf, inf))
+    for envelope in envelopes:
+        seq = envelope.seq
+        while last < seq:
+            first, last = next(remaining, (inf, inf))
+        if first <= seq:
+            yield envelope
 
 
 class SpanSet:
