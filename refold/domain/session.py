@@ -1,7 +1,7 @@
 """The rules of a session: ``decide`` checks events, and ``evolve`` updates the state.
 
-Both are pure.  The state of a session is small whatever its length, so that it is
-stored with the stream's head, and an append never reads the log.
+Both are pure.  The state is small for sessions of any length.  It is stored with the
+stream's head, so an append never reads the log.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ from refold.domain.ids import MAIN, RESERVED, USER_SESSION, StreamId
 _USER_WIDE = frozenset({"consent", "forget"})
 # By internal session, the types of events that it accepts.
 _IN_RESERVED = {USER_SESSION: _USER_WIDE | {"state", "item"}}
-
-
 # Labels are keys of the working memory with this prefix.
 LABEL: Final = "label:"
 # The label of a session that the proxy records.  Captures and imports leave it alone.
@@ -72,7 +70,7 @@ def labelling(labels: Mapping[str, str | None]) -> StateUpdate:
 
 
 def labels_in(event: Event) -> dict[str, str | None]:
-    """Return the labels that an event sets, and with None those that it removes."""
+    """Return the labels that an event sets; the value of a removed label is None."""
     if not isinstance(event, StateUpdate):
         return {}
     labels: dict[str, str | None] = {}
@@ -109,7 +107,7 @@ class SessionState(NamedTuple):
 
     open_calls:   the calls without a result, by call id.
     answered:     the number of calls with a result.
-    forked_from:  the session and the seq at which this one was forked from it.
+    forked_from:  the parent session, and the seq at which it was forked.
     last_request: the seq of the newest request, or 0.
     numbers:      the numbers of placeholders, by type and keyed hash.
     kept:         the values that a policy exempts from redaction, with the time of

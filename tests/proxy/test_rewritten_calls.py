@@ -228,8 +228,8 @@ def test_an_unnamed_client_that_rewrites_a_call_stays_in_its_session(
     assert check_contexts(store, client, USER) == 2
 
 
-# The five protocols.  Each writes a call of the model as in an answer, and as a client
-# sends it back.
+# The five protocols.  Each function returns a request, and an answer with a call.  If
+# the call was ``sent`` back, the request contains it, and its result.
 
 Body = dict[str, Any]
 
@@ -310,7 +310,8 @@ _PATHS = {
     "gemini": "/v1beta/models/m:generateContent",
     "ollama": "/api/chat",
 }
-_SHAPES: dict[str, Callable[..., tuple[Body, Any]]] = {
+# By protocol, the function that builds a request and an answer with a call.
+_BUILDERS: dict[str, Callable[..., tuple[Body, Any]]] = {
     "anthropic-messages": _anthropic,
     "openai-chat": _openai_chat,
     "openai-responses": _openai_responses,
@@ -320,7 +321,7 @@ _SHAPES: dict[str, Callable[..., tuple[Body, Any]]] = {
 
 
 def _pass(recorder: StoreRecorder, name: str, body: Body, answer: Any) -> None:
-    """Let a request and its answer pass."""
+    """Let a request and its answer pass through the recorder."""
     exchange = Exchange(
         exchange_id=f"{name}-{len(json.dumps(body))}",
         upstream="any",
@@ -346,15 +347,15 @@ def _pass(recorder: StoreRecorder, name: str, body: Body, answer: Any) -> None:
     recorder.finish(exchange, finished)
 
 
-@pytest.mark.parametrize("name", _SHAPES)
+@pytest.mark.parametrize("name", _BUILDERS)
 @pytest.mark.parametrize("arguments", [CLIENTS, dict(reversed(MODELS.items()))])
 def test_every_protocol_recognizes_a_rewritten_call(
     store: SessionStore, recorder: StoreRecorder, name: str, arguments: Any
 ) -> None:
-    body, answer = _SHAPES[name](MODELS, sent=False)
+    body, answer = _BUILDERS[name](MODELS, sent=False)
     _pass(recorder, name, body, answer)
-    body, _ = _SHAPES[name](arguments, sent=True)
-    _pass(recorder, name, body, _SHAPES[name](MODELS, sent=False)[1])
+    body, _ = _BUILDERS[name](arguments, sent=True)
+    _pass(recorder, name, body, _BUILDERS[name](MODELS, sent=False)[1])
 
     session = session_of(store)
     first, *others = calls_in(session)

@@ -1,6 +1,6 @@
 """A client that writes transcripts, and whose requests pass through a proxy or not.
 
-The proxy's recorder, captures, and imports are processes of their own.
+The proxy's recorder, captures, and imports run in separate processes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ Entry = dict[str, Any]
 class BothWays:
     """The client, and the processes that record it.
 
-    texts: the texts of the conversation, as they are stored.
-    calls: the ids of the calls.
+    texts:     the texts of the conversation, as they are stored.
+    calls:     the ids of the calls.
     delegated: the texts of each sub-agent, by its id.
-
-    thinks: whether an answer with calls has signed thinking, which a transcript has in
-            an entry of its own.
+    thinks:    whether an answer with calls has signed thinking, which a transcript has
+               in a separate entry.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class BothWays:
         self._answer(f"done {number}", proxied=proxied)
 
     def delegate(self, agent_id: str, *, proxied: bool) -> None:
-        """Let a sub-agent answer once; its transcript is a file of its own."""
+        """Let a sub-agent answer once; it has a separate transcript."""
         prompt = f"task of {agent_id}"
         answer = f"answer of {agent_id}"
         main = self.client
@@ -113,7 +112,7 @@ class BothWays:
             body = exchange.body.decode()
             headers = dict(exchange.headers)
             self._record("begin", exchange.exchange_id, body=body, headers=headers)
-        for block in content:  # while the answer arrives
+        for block in content:  # the transcript grows while the answer arrives
             self._write("assistant", [block], message_id)
         if proxied:
             self._record(
@@ -212,22 +211,22 @@ class BothWays:
 
 
 def differences(store: SessionStore, both: BothWays) -> list[str]:
-    """Return each event that the session has not exactly once."""
+    """Describe each text or call that the session does not have exactly as expected."""
     session = store.session(user_id=USER, session_id=both.client.session or "")
-    found = Counter[str]()
+    stored = Counter[str]()
     for event in session.events():
         fields = event.payload.payload()
         if event.type in ("user_input", "agent_response") and fields["text"]:
-            found[str(fields["text"])] += 1
+            stored[str(fields["text"])] += 1
         elif event.type in ("tool_call", "tool_result"):
-            found[f"{event.type} {fields['call_id']}"] += 1
+            stored[f"{event.type} {fields['call_id']}"] += 1
     expected = Counter(both.texts)
     for call_id in both.calls:
         expected[f"tool_call {call_id}"] += 1
         expected[f"tool_result {call_id}"] += 1
     different = [
-        f"{text}: {found[text]}, not {expected[text]}"
-        for text in sorted(found | expected)
-        if found[text] != expected[text]
+        f"{text}: {stored[text]}, not {expected[text]}"
+        for text in sorted(stored | expected)
+        if stored[text] != expected[text]
     ]
     return different + [str(problem) for problem in session.verify().problems]

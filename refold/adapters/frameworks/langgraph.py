@@ -704,7 +704,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             thread = self._thread(config["configurable"]["thread_id"])
             digests: list[str] = []
             for message in state["messages"]:
-                seen = _seen_before(thread, message) or self._judged(thread, message)
+                seen = _seen_before(thread, message) or self._redact(thread, message)
                 digests.append(seen.stored.digest)
             (messages,) = self._loaded(thread, [tuple(digests)])
         return {"llm_input_messages": messages}

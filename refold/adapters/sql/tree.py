@@ -277,7 +277,7 @@ class Tree:
         marks = self.marks(stream, after=after, upto=seq, limit=seq - after)
         if len(marks) != seq - after or marks[-1].hash != bytes(hash_):
             _logger.warning(
-                "a stream is not sealed, for its head is not the end of its events: "
+                "a stream is not sealed: its head is not the end of its events; "
                 "`refold verify` names it"
             )
             return None

@@ -57,6 +57,7 @@ def profile_of(
 def _sessions_with_verdicts(
     log: EventLog, user_id: str, now: int
 ) -> Iterator[SessionVerdicts]:
+    """Yield the verdicts of each session, and of extracts of erased sessions."""
     for _, verdicts in for_each_session(log, user_id, verdicts_of_session):
         yield verdicts
     for extract in extracts(log, user_id, "user", now):
