@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from refold.adapters.proxy.conversation import WireMessage
 from refold.domain import events as kinds
 from refold.domain.canonical import canonical, repaired
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import Draft, Envelope
 from refold.domain.events import EditReason, Event, JsonObject
 from refold.projections.context.edits import Edited, applied, edits_in
 from refold.projections.context.units import is_among
@@ -207,6 +207,7 @@ class Entry:
     tool:    of a call.
     status:  of a result.
     changed: whether contexts show it redacted or cut.
+    renamed: whether the log has it under another call id than the provider's.
     edits:   the seqs of the edits that change its content.
     """
 
@@ -219,10 +220,18 @@ class Entry:
     tool: str = ""
     status: str = ""
     changed: bool = False
+    renamed: bool = False
     edits: tuple[int, ...] = ()
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the log has exactly the content that a request has."""
+        return not self.changed and not self.renamed
+
     @classmethod
-    def of(cls, seq: int, item: Item, *, changed: bool = False) -> Entry:
+    def of(
+        cls, seq: int, item: Item, *, changed: bool = False, renamed: bool = False
+    ) -> Entry:
         """Return the entry of an item that was appended at ``seq``."""
         event = item.event
         status = event.status if isinstance(event, kinds.ToolResult) else ""
@@ -237,6 +246,7 @@ class Entry:
             tool=tool,
             status=status,
             changed=changed,
+            renamed=renamed,
         )
 
     def item(self) -> Item:
@@ -429,7 +439,14 @@ def _entry_of(envelope: Envelope, digest: Digest) -> Entry | None:
     if isinstance(recorded, str):
         is_changed = recorded != item.digest
         item = item._replace(digest=recorded, bare=str(bare or ""))
-    return Entry.of(envelope.seq, item, changed=is_changed)
+    return Entry.of(
+        envelope.seq, item, changed=is_changed, renamed=is_renamed(envelope)
+    )
+
+
+def is_renamed(part: Envelope | Draft) -> bool:
+    """Whether a call or a result has another id than the provider gave it."""
+    return part.meta.call_id is not None
 
 
 def as_sent(envelope: Envelope) -> Event:
@@ -509,7 +526,7 @@ class Plan(NamedTuple):
         return bool(changed or self.new_in_front)
 
 
-def plan(history: History, items: Sequence[Item], *, open_calls: set[str]) -> Plan:
+def plan(history: History, items: Sequence[Item], *, open_calls: set[int]) -> Plan:
     """Plan how the session gets the same content as the request.
 
     As much as possible of what the session has stays.  If the client only left
@@ -518,12 +535,12 @@ def plan(history: History, items: Sequence[Item], *, open_calls: set[str]) -> Pl
     before them come to the front.  Where neither is possible, the rest is appended
     again.
 
-    open_calls: the ids of calls of the session that have no result.
+    open_calls: the seqs of calls of the session that have no result.
     """
     shared, cleared = _shared_beginning(history, items)
     if shared == len(history.shown) and not history.may_show_again(items[shared:]):
         places = _places(history.shown, items)
-        if _new_are_answerable(items[shared:], open_calls):
+        if _new_are_answerable(history, items[shared:], open_calls):
             return Plan(places, cleared=cleared)
     # Parallel calls end in any order, which need not be that of the request.
     paired = _order_of_pairs(history.entries[seq] for seq in history.shown)
@@ -536,14 +553,14 @@ def plan(history: History, items: Sequence[Item], *, open_calls: set[str]) -> Pl
     return _in_order_of(changes, order) or _changed(history, items, [])
 
 
-def _best_plan(history: History, items: Sequence[Item], open_calls: set[str]) -> Plan:
+def _best_plan(history: History, items: Sequence[Item], open_calls: set[int]) -> Plan:
     """Return the plan that appends the fewest items.
 
     The results in the history and among the items stand behind their calls.
     """
     shared, _ = _shared_beginning(history, items)
     best: Plan | None = None
-    for candidate in _candidates(history, items, shared):
+    for candidate in _candidates(history, items, shared, open_calls):
         pairs_agree = _is_answerable(items, candidate.places, open_calls)
         if not pairs_agree or not _has_order(history, items, candidate):
             continue
@@ -559,14 +576,13 @@ def _order_of_pairs(parts: Iterable[Item | Entry]) -> list[int]:
 
     Contexts show them so in any case, wherever the results are in the log.
     """
+    listed = list(parts)
+    call_of = calls_of_results(listed)
     results: dict[int, list[int]] = {}  # by the index of the call
     order: list[int] = []
-    index_of: dict[str, int] = {}  # of the newest call with an id
-    for index, part in enumerate(parts):
-        if part.type == "tool_call":
-            index_of[part.call_id] = index
-        if part.type == "tool_result" and part.call_id in index_of:
-            results.setdefault(index_of[part.call_id], []).append(index)
+    for index in range(len(listed)):
+        if index in call_of:
+            results.setdefault(call_of[index], []).append(index)
         else:
             order.append(index)
     paired: list[int] = []
@@ -574,6 +590,38 @@ def _order_of_pairs(parts: Iterable[Item | Entry]) -> list[int]:
         paired.append(index)
         paired += results.get(index, ())
     return paired
+
+
+def calls_of_results(parts: Iterable[Item | Entry]) -> dict[int, int]:
+    """Return the index of the call that each result answers, by the result's index.
+
+    An id may come again, in a later answer or in the same one.  A result belongs to the
+    newest answer with its id, and there to the first call that waits for a result.
+    """
+    call_of: dict[int, int] = {}
+    # By id, the calls of the newest answer, of which only the last may have a result.
+    calls: dict[str, list[int]] = {}
+    answer_of: dict[str, int] = {}  # by id, the number of that answer
+    answer = 0
+    is_in_calls = False
+    for index, part in enumerate(parts):
+        if part.type == "tool_call":
+            if not is_in_calls:
+                answer += 1
+            is_in_calls = True
+            if answer_of.get(part.call_id) == answer:
+                calls[part.call_id].append(index)
+            else:
+                calls[part.call_id] = [index]
+                answer_of[part.call_id] = answer
+            continue
+        is_in_calls = False
+        if part.type == "tool_result" and part.call_id in calls:
+            waiting = calls[part.call_id]
+            call_of[index] = waiting[0]
+            if len(waiting) > 1:
+                del waiting[0]
+    return call_of
 
 
 def _in_order_of(changes: Plan, order: Sequence[int]) -> Plan | None:
@@ -648,7 +696,9 @@ def _places(
     return (*first, *[None] * (len(items) - len(first)))
 
 
-def _candidates(history: History, items: Sequence[Item], shared: int) -> Iterator[Plan]:
+def _candidates(
+    history: History, items: Sequence[Item], shared: int, open_calls: set[int]
+) -> Iterator[Plan]:
     """Yield plans, each of which may be impossible."""
     shown = history.shown
     front_length = sum(1 for seq in shown if seq in history.front)
@@ -660,6 +710,8 @@ def _candidates(history: History, items: Sequence[Item], shared: int) -> Iterato
         with_restored = _subsequence(history, [*shown[:front_length], *behind], items)
         if len(with_restored) > len(in_order):
             yield _changed(history, items, with_restored)
+    # New results of old calls, with old content behind them.
+    yield _changed(history, items, _with_new_results(history, items, open_calls))
     # New messages before old ones.
     for head in dict.fromkeys((in_order[:shared], in_order, ())):
         yield from _with_tail(history, items, list(head))
@@ -684,6 +736,32 @@ def _subsequence(
         matched.append(seqs[at])
         at += 1
     return tuple(matched)
+
+
+def _with_new_results(
+    history: History, items: Sequence[Item], open_calls: set[int]
+) -> list[int | None]:
+    """Return the places of the longest beginning of the items that the session shows.
+
+    It may have new results of calls that wait for them: contexts show these behind
+    their calls, wherever they are in the log.
+    """
+    places: list[int | None] = []
+    call_of = calls_of_results(items)
+    shown = history.shown
+    start = 0
+    for index, item in enumerate(items):
+        at = start
+        while at < len(shown) and not history.matches(history.entries[shown[at]], item):
+            at += 1
+        if at < len(shown):
+            places.append(shown[at])
+            start = at + 1
+        elif index in call_of and places[call_of[index]] in open_calls:
+            places.append(None)
+        else:
+            break
+    return places
 
 
 def _with_tail(
@@ -777,37 +855,49 @@ def _reason(
     return "removal"
 
 
-def _new_are_answerable(items: Sequence[Item], open_calls: set[str]) -> bool:
-    """Whether each result among new items has a call among them, or an open one."""
-    waiting = set(open_calls)
-    for item in items:
+def _new_are_answerable(
+    history: History, new: Sequence[Item], open_calls: set[int]
+) -> bool:
+    """Whether each result among new items has a call among them, or an open one.
+
+    new: the items behind everything that contexts show.
+    """
+    new_calls: set[str] = set()
+    for item in new:
         if item.type == "tool_call":
-            waiting.add(item.call_id)
-        elif item.type == "tool_result" and item.call_id not in waiting:
+            new_calls.add(item.call_id)
+        if item.type != "tool_result" or item.call_id in new_calls:
+            continue
+        if _newest_call(history, item.call_id) not in open_calls:
             return False
     return True
+
+
+def _newest_call(history: History, call_id: str) -> int | None:
+    """Return the seq of the newest call with an id that contexts show."""
+    for seq in reversed(history.shown):
+        entry = history.entries[seq]
+        if entry.type == "tool_call" and entry.call_id == call_id:
+            return seq
+    return None
 
 
 def _is_answerable(
     items: Sequence[Item],
     places: Sequence[int | None],
-    open_calls: set[str],
+    open_calls: set[int],
 ) -> bool:
     """Whether each new result has a new call, or an old one that waits for it.
 
     An old result with a new call is not possible either.
     """
-    calls: dict[str, int | None] = {}
-    for item, seq in zip(items, places, strict=True):
-        if item.type == "tool_call":
-            calls[item.call_id] = seq
-        elif item.type == "tool_result" and item.call_id in calls:
-            call_seq = calls[item.call_id]
-            if seq is None and call_seq is not None:
-                if item.call_id not in open_calls:
-                    return False
-            elif seq is not None and call_seq is None:
+    for index, call_index in calls_of_results(items).items():
+        call_seq = places[call_index]
+        if places[index] is not None:
+            if call_seq is None:
                 return False
+        elif call_seq is not None and call_seq not in open_calls:
+            return False
     return True
 
 
@@ -816,15 +906,14 @@ def are_in_order(items: Iterable[Item]) -> bool:
 
     Contexts show them in that order, whatever the order in the request.
     """
-    index_of: dict[str, int] = {}  # of the newest call with an id
+    listed = list(items)
+    call_of = calls_of_results(listed)
     newest_answered = -1
-    for index, item in enumerate(items):
-        if item.type == "tool_call":
-            index_of[item.call_id] = index
+    for index, item in enumerate(listed):
         if item.type != "tool_result":
             newest_answered = -1
             continue
-        answered = index_of.get(item.call_id, newest_answered)
+        answered = call_of.get(index, newest_answered)
         if answered < newest_answered:
             return False
         newest_answered = answered

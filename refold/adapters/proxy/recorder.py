@@ -28,9 +28,11 @@ from refold.adapters.proxy.history import (
     Item,
     Plan,
     are_in_order,
+    calls_of_results,
     differing_arguments,
     differing_texts,
     identity,
+    is_renamed,
     item_of,
     plan,
 )
@@ -55,7 +57,7 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
-from refold.domain.session import SessionState, labelling
+from refold.domain.session import SessionState, labelling, repeats_id
 from refold.projections.context.budget import WINDOW_TOKENS
 from refold.projections.context.edits import Edit, applied, edit_of, edits_in
 from refold.projections.context.units import spans_of
@@ -94,6 +96,11 @@ class _Prepared(NamedTuple):
     redacted: RedactedEvent
     item: Item | None = None
     changed: bool = False
+
+    def entry(self, seq: int, item: Item) -> Entry:
+        """Return the entry of its item, which was appended at ``seq``."""
+        renamed = is_renamed(self.draft)
+        return Entry.of(seq, item, changed=self.changed, renamed=renamed)
 
 
 class _Content(NamedTuple):
@@ -340,7 +347,8 @@ class StoreRecorder:
         if thread.history.captured:
             redact = _redacting(thread, state)
             adopt(thread.history, items, redact, self._threads.digest)
-        changes = plan(thread.history, items, open_calls=set(state.open_calls))
+        open_calls = {call.seq for call in state.open_calls.values()}
+        changes = plan(thread.history, items, open_calls=open_calls)
         contents = _contents(thread, items, changes, state, exchange)
         new: list[_Prepared] = []
         is_appended = False
@@ -435,9 +443,11 @@ class StoreRecorder:
             seq for seq, item in changes.cleared if item.type != "agent_response"
         }
         for place in changes.places:
-            if place is None or place in rewritten:
+            if place is None:
                 continue
-            if entries[place].changed:
+            if place in rewritten and not entries[place].renamed:
+                continue
+            if not entries[place].is_exact:
                 is_unchanged = False
                 break
         request = request.model_copy(
@@ -574,7 +584,7 @@ class StoreRecorder:
             thread.views = None
         for seq, part in appended:
             if part.item is not None:
-                thread.history.add(Entry.of(seq, part.item, changed=part.changed))
+                thread.history.add(part.entry(seq, part.item))
             elif part.draft.meta.in_context:
                 thread.history.add_silent(seq, part.redacted.event)
             if thread.views is not None:
@@ -740,26 +750,27 @@ def _contents(
     contents = _first(thread)
     left_out = thread.history.with_silent(changes.left_out)
     restored = thread.history.with_silent(changes.restored)
-    new = [
-        item
-        for item, seq in zip(items, changes.places, strict=True)
-        if seq is None and item.event is not None
-    ]
+    recorded_ids = _recorded_ids(items, changes, state)
+    new: list[Item] = []
+    new_contents: list[list[_Content]] = []
+    for index, item in enumerate(items):
+        if changes.places[index] is None and item.event is not None:
+            new.append(item)
+            new_contents.append(_contents_of(item, exchange, recorded_ids.get(index)))
     for call_id in _called_again(new, state):
         result = ToolResult(call_id=call_id, content=_SENT_AGAIN, status="unknown")
         contents.append(_Content(Draft(result, ts=exchange.began_at)))
         left_out.append(thread.head_seq + len(contents))
     front = thread.history.with_silent(changes.front)
-    for item in new[: changes.new_in_front]:
-        parts = _contents_of(item, exchange)
+    for parts in new_contents[: changes.new_in_front]:
         start = thread.head_seq + len(contents) + 1
         # The beginning of an answer without text comes with it.
         front += range(start, start + len(parts))
         contents += parts
-    rest = new[changes.new_in_front :]
+    rest = new_contents[changes.new_in_front :]
     if changes.has_summary:
         # A summary stands directly before the edit that leaves out what it replaces.
-        contents += _contents_of(rest[0], exchange)
+        contents += rest[0]
         rest = rest[1:]
     if left_out or restored or front:
         edit = ProviderEdit(
@@ -781,9 +792,28 @@ def _contents(
             edit = differing_arguments(_shown_call(thread, seq, state), item.event)
             edit = edit.model_copy(update={"cleared": ((seq, seq),)})
             contents.append(_edit_of_content(edit, [(seq, item)], exchange))
-    for item in rest:
-        contents += _contents_of(item, exchange)
+    for parts in rest:
+        contents += parts
     return contents
+
+
+def _recorded_ids(
+    items: Sequence[Item], changes: Plan, state: SessionState
+) -> dict[int, str]:
+    """Return the ids by which the session knows the calls of new results.
+
+    The ids are by the index of the result.  They are only needed if an id came again
+    while a call with the same id waited: the session has the later call under another.
+    """
+    if not repeats_id(state):
+        return {}
+    id_of = {call.seq: call_id for call_id, call in state.open_calls.items()}
+    recorded_ids: dict[int, str] = {}
+    for index, call_index in calls_of_results(items).items():
+        call_seq = changes.places[call_index]
+        if changes.places[index] is None and call_seq in id_of:
+            recorded_ids[index] = id_of[call_seq]
+    return recorded_ids
 
 
 def _edit_of_content(
@@ -818,14 +848,22 @@ def _called_again(new: Sequence[Item], state: SessionState) -> list[str]:
     return [call_id for call_id in call_ids if call_id in state.open_calls]
 
 
-def _contents_of(item: Item, exchange: Exchange) -> list[_Content]:
-    """Return the drafts of a new item of a request."""
+def _contents_of(
+    item: Item, exchange: Exchange, recorded_id: str | None = None
+) -> list[_Content]:
+    """Return the drafts of a new item of a request.
+
+    recorded_id: of the call that a result answers; None for the id in the request.
+    """
     contents: list[_Content] = []
     if item.lead is not None:
         contents.append(_Content(Draft(item.lead, ts=exchange.began_at)))
     if item.event is not None:
         meta = _with_item(Meta(), item)
         draft = Draft(item.event, ts=exchange.began_at, meta=meta)
+        if recorded_id is not None and isinstance(item.event, ToolResult):
+            answer = item.event.model_copy(update={"call_id": recorded_id})
+            draft = with_id(draft, answer)
         contents.append(_Content(draft, item))
     return contents
 
@@ -851,7 +889,7 @@ def _follow(
     edits: dict[int, tuple[int, _Prepared]] = {}  # by the seq whose content they change
     for seq, part in appended:
         if part.item is not None:
-            history.put(Entry.of(seq, part.item, changed=part.changed))
+            history.put(part.entry(seq, part.item))
             new.append(seq)
         elif part.draft.meta.in_context:
             history.add_silent(seq, part.redacted.event)
