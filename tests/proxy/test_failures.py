@@ -249,13 +249,64 @@ def test_a_client_that_closes_before_the_answer_ends_the_request() -> None:
     assert answer.status is None
 
 
-def test_a_client_that_closes_its_sending_half_counts_as_gone() -> None:
-    """Nothing tells it apart from a client that closes its connection."""
-    with unanswered_request() as (peer, recorded_answer):
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_a_client_that_closes_its_sending_half_gets_its_answer(version: bytes) -> None:
+    is_asked = Event()
+    may_answer = Event()
+
+    def respond(peer: Peer, request: Request) -> None:
+        is_asked.set()
+        assert may_answer.wait(60)
+        reply(b"an answer")(peer, request)
+
+    with proxied(respond) as (proxy, _):
+        peer = proxy.connect()
+        head = proxy.head(b"", b"content-length: 2")
+        peer.send(head.replace(b"HTTP/1.1", b"HTTP/" + version) + b"{}")
+        assert is_asked.wait(60)
         peer.socket.shutdown(socket.SHUT_WR)
-        answer = recorded_answer()
-        peer.wait_until_closed()
+        may_answer.set()
+        (answer,) = proxy.recorder.answers(1)
+        received = peer.socket.makefile("rb").read()  # up to the end of the connection
         peer.close()
+
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert received.endswith(b"an answer")
+    assert answer.ending == "complete"
+    assert answer.body == b"an answer"
+
+
+def test_a_client_that_closes_its_sending_half_early_still_gets_its_answer() -> None:
+    with proxied(reply(b"an answer")) as (proxy, _):
+        peer = proxy.connect()
+        peer.send(proxy.head(b"", b"content-length: 2") + b"{}")
+        peer.socket.shutdown(socket.SHUT_WR)
+        received = peer.socket.makefile("rb").read()
+        (answer,) = proxy.recorder.answers(1)
+        peer.close()
+
+    assert received.endswith(b"an answer")
+    assert answer.ending == "complete"
+
+
+def test_a_client_that_closes_its_other_half_later_counts_as_gone() -> None:
+    is_asked = Event()
+    is_closed = Event()
+
+    def respond(peer: Peer, _: Request) -> None:
+        is_asked.set()
+        peer.wait_until_closed()
+        is_closed.set()
+
+    with proxied(respond) as (proxy, _):
+        peer = proxy.connect()
+        peer.send(proxy.head(b"", b"content-length: 2") + b"{}")
+        assert is_asked.wait(60)
+        peer.socket.shutdown(socket.SHUT_WR)
+        assert not is_closed.wait(0.3)
+        peer.close()
+        assert is_closed.wait(60)
+        (answer,) = proxy.recorder.answers(1)
 
     assert answer.ending == "cancelled"
 

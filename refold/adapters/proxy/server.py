@@ -15,6 +15,7 @@ import uvicorn
 from refold.adapters.proxy.app import ProtocolOf, Proxy
 from refold.adapters.proxy.environment import Upstream
 from refold.adapters.proxy.forwarding import Client
+from refold.adapters.proxy.half_closed import HalfClosedProtocol
 from refold.adapters.proxy.recording import Limits, Recording
 from refold.adapters.proxy.security import Guard
 from refold.domain.errors import InvalidConfiguration
@@ -63,6 +64,7 @@ class ProxyServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.proxy,
+                http=HalfClosedProtocol,
                 lifespan="off",
                 ws="none",
                 log_config=None,
