@@ -6,7 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
+from refold.domain import parts
 from refold.domain.parts import (
     UNKNOWN_TOKENS,
     as_block,
@@ -15,6 +17,7 @@ from refold.domain.parts import (
     image_tokens,
     media_tokens,
 )
+from refold.domain.stubs import no_blobs
 from refold.domain.tokens import estimate
 from tests.support import files
 
@@ -151,3 +154,43 @@ def test_an_estimate_counts_text_as_before_and_media_by_its_rule() -> None:
 
     assert estimate_with_media(texts) == estimate(texts)
     assert estimate_with_media([texts, LINK]) == estimate([texts]) + 1 + UNKNOWN_TOKENS
+
+
+_SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-9, 9), st.floats(0, 9), st.text(max_size=9)
+)
+_MEDIA = st.sampled_from(
+    [
+        LINK,
+        {"kind": "image", "url": "https://build.test/a.png"},
+        {"kind": "image", "media_type": "image/png", "data": "AAAA"},
+        {"kind": "image", "data": "", "url": None},
+    ]
+)
+_JSON = st.recursive(
+    st.one_of(_SCALARS, _MEDIA),
+    lambda inside: st.one_of(
+        st.lists(inside, max_size=4),
+        st.lists(inside, max_size=3).map(tuple),
+        st.dictionaries(st.sampled_from(["a", "key", "note"]), inside),
+    ),
+    max_leaves=12,
+)
+
+
+@given(_JSON)
+def test_an_estimate_at_once_is_the_sum_of_the_parts(value: Any) -> None:
+    assert estimate_with_media(value) == parts._estimate_each(value, no_blobs)
+
+
+def test_json_without_media_is_estimated_in_one_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unexpected(*_: object) -> int:
+        raise AssertionError("each part is estimated on its own")
+
+    rows = [{"id": f"FL{n}", "price": n, "note": "a window seat"} for n in range(9)]
+    expected = parts._estimate_each(rows, no_blobs)
+    monkeypatch.setattr(parts, "_estimate_each", unexpected)
+
+    assert estimate_with_media({"results": rows}) == expected + 1 + 2

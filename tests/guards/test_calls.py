@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import FrameType
@@ -51,6 +52,7 @@ ROOT = str(Path(refold.__file__).parent)
 FILES = 24
 OURS = 118
 PROXIED = 2_000
+JSON_ROW = 18
 
 
 def ours(work: Callable[[], object]) -> list[tuple[str, str]]:
@@ -111,6 +113,22 @@ def test_an_append_with_all_that_is_built_in(session: Session) -> None:
     session.append(event)
 
     assert calls(lambda: session.append(event), kinds=("call", "c_call")) <= 290
+
+
+def test_an_append_of_a_json_result(session: Session) -> None:
+    """A call for each of its parts would make it slower than prose of its size."""
+    few, many = (
+        [{"id": f"FL{n}", "stops": 1, "note": "a seat"} for n in range(rows)]
+        for rows in (10, 110)
+    )
+    counted: list[int] = []
+    for number, rows in enumerate([few, few, many]):
+        call = f"json-{number}"
+        session.append(refold.ToolCall(call_id=call, tool_name="search"))
+        event = refold.ToolResult(call_id=call, content={"rows": rows})
+        counted.append(calls(partial(session.append, event)))
+
+    assert (counted[2] - counted[1]) / 100 <= JSON_ROW
 
 
 def test_a_plain_append_passes_few_files_and_functions_of_ours(
