@@ -901,15 +901,23 @@ def _is_answerable(
     return True
 
 
-def are_in_order(items: Iterable[Item]) -> bool:
+def are_in_order(items: Sequence[Item]) -> bool:
     """Whether results that follow one another are in the order of their calls.
 
     Contexts show them in that order, whatever the order in the request.
     """
-    listed = list(items)
-    call_of = calls_of_results(listed)
+    has_neighbors = False
+    before = ""
+    for item in items:
+        if item.type == "tool_result" and before == "tool_result":
+            has_neighbors = True
+            break
+        before = item.type
+    if not has_neighbors:
+        return True  # most requests; to find their calls takes longer
+    call_of = calls_of_results(items)
     newest_answered = -1
-    for index, item in enumerate(listed):
+    for index, item in enumerate(items):
         if item.type != "tool_result":
             newest_answered = -1
             continue
