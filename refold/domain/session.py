@@ -134,10 +134,8 @@ class SessionState(NamedTuple):
 
     def dump(self) -> JsonObject:
         """Return the part of the state without columns in the head row, as JSON."""
-        calls = self.open_calls
         dumped: JsonObject = {
-            # Without a loop in Python: every append dumps all open calls.
-            "open": dict(zip(calls, map(list, calls.values()), strict=True)),
+            "open": {call_id: [*call] for call_id, call in self.open_calls.items()},
             "answered": self.answered,
             "fork": list(self.forked_from) if self.forked_from else None,
             "request": self.last_request,
