@@ -144,6 +144,16 @@ class EncryptedLog(EncryptedStreams):
             limit=limit,
         )
 
+    def heads_in_lists(
+        self, user_id: str | None, *, labels: Mapping[str, str] = ports.NO_LABELS
+    ) -> list[ports.ListedHead]:
+        addresses: Sequence[bytes] | None = ()
+        if labels:
+            addresses = None if user_id is None else self._addresses(user_id, labels)
+        if addresses is None:
+            return []
+        return self.recorder.heads_in_lists(user_id, addresses)
+
     def count_in_lists(
         self, user_id: str, *, labels: Mapping[str, str] = ports.NO_LABELS
     ) -> int:

@@ -572,7 +572,7 @@ class EncryptedStreams:
 
     def views_named(
         self, user_id: str, name: str, session_ids: Sequence[str] | None = None
-    ) -> Iterator[tuple[str, ports.StoredView]]:
+    ) -> Iterator[ports.NamedView]:
         rows = self.recorder.view_rows(user_id, name, session_ids)
         # SQLite stores any type in any column.
         rows = [row for row in rows if type(row[1]) is type(row[2]) is int]
@@ -590,9 +590,11 @@ class EncryptedStreams:
         ):
             if packed is None:
                 continue
-            with suppress(ValueError):
+            try:
                 body = orjson.loads(unpack(packed))
-                yield session_id, ports.StoredView(through_seq, derived_seq, body)
+            except ValueError:
+                continue
+            yield ports.NamedView(session_id, through_seq, derived_seq, body)
 
     def save_view(
         self, stream: StreamId, name: str, view: ports.StoredView, *, replaces: int

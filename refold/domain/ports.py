@@ -11,7 +11,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.chain import GENESIS
-from refold.domain.envelope import EPOCH, Draft, Envelope, Recordable
+from refold.domain.envelope import (
+    EPOCH,
+    Draft,
+    Envelope,
+    Recordable,
+    from_microseconds,
+)
 from refold.domain.events import (
     Event,
     HumanReview,
@@ -264,6 +270,10 @@ class SessionInfo:
     created_at: datetime = EPOCH
     updated_at: datetime = EPOCH
 
+    def info(self) -> SessionInfo:
+        """Return the session itself, as ``ListedHead`` does."""
+        return self
+
     def to_json(self) -> JsonObject:
         """Return the JSON that ``refold sessions --json`` prints."""
         return {
@@ -289,6 +299,34 @@ class SessionInfo:
     def is_erased_or_internal(self) -> bool:
         """Whether the session was erased or is internal, so that no agent uses it."""
         return self.status == "erased" or self.is_internal
+
+
+class ListedHead(NamedTuple):
+    """The head of a session of a long list.
+
+    A ``SessionInfo`` takes ten times as long to make.  The times are microseconds since
+    1970.
+    """
+
+    user_id: str
+    session_id: str
+    head_seq: int
+    status: Status
+    tokens: int
+    created_at: int
+    updated_at: int
+
+    def info(self) -> SessionInfo:
+        """Return the session for a caller."""
+        return SessionInfo(
+            user_id=self.user_id,
+            session_id=self.session_id,
+            head_seq=self.head_seq,
+            status=self.status,
+            tokens=self.tokens,
+            created_at=from_microseconds(self.created_at),
+            updated_at=from_microseconds(self.updated_at),
+        )
 
 
 ListOrder: TypeAlias = Literal["newest_event", "name"]
@@ -338,6 +376,15 @@ class StoredView:
     body: JsonObject = field(default_factory=dict)
     shows: tuple[Span, ...] = ()
     shows_derived: tuple[Span, ...] = ()
+
+
+class NamedView(NamedTuple):
+    """A stored view of one of many sessions, without its hints of shown events."""
+
+    session_id: str
+    through_seq: int
+    derived_seq: int
+    body: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -658,6 +705,16 @@ class EventLog(Protocol):
                 time.
         """
 
+    def heads_in_lists(
+        self, user_id: str | None, *, labels: Mapping[str, str] = NO_LABELS
+    ) -> list[ListedHead]:
+        """Return the heads of all sessions of a user, or of all users, in no order.
+
+        Erased and internal sessions are left out.
+
+        labels: only sessions with all of these labels; requires a user.
+        """
+
     def count_in_lists(
         self, user_id: str, *, labels: Mapping[str, str] = NO_LABELS
     ) -> int:
@@ -702,12 +759,12 @@ class EventLog(Protocol):
 
     def views_named(
         self, user_id: str, name: str, session_ids: Sequence[str] | None = None
-    ) -> Iterator[tuple[str, StoredView]]:
-        """Yield the views of this name of a user's sessions, each with its session.
+    ) -> Iterator[NamedView]:
+        """Yield the views of this name of a user's sessions.
 
         session_ids: only of these sessions; None means all.
 
-        Their hints of shown events are empty.  Views that were changed are left out.
+        Views that were changed are left out.
         """
 
     def derived_seqs(

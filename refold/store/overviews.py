@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from refold.domain import errors, ids, ports
@@ -20,7 +22,7 @@ from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.model import repr_without_texts
-from refold.projections.models import digest_of_prices
+from refold.projections.models import Usage, digest_of_prices
 from refold.projections.overview import SHAPE, Overview, OverviewFold
 from refold.projections.search.terms import folded
 from refold.store.history import read_pages
@@ -55,6 +57,8 @@ class SessionOverview(NamedTuple):
                 hour.
     parent:     the session that delegated this one, or that it was forked from.
     listed_at:  the time by which its page was read; 0 if all sessions were read.
+    is_readable: False if it is not current because a key is missing or an event is
+                damaged.
     """
 
     info: ports.SessionInfo
@@ -63,6 +67,7 @@ class SessionOverview(NamedTuple):
     is_live: bool
     parent: str = ""
     listed_at: int = 0
+    is_readable: bool = True
 
     @property
     def last_at(self) -> int:
@@ -74,8 +79,7 @@ class SessionOverview(NamedTuple):
     @property
     def tokens(self) -> int:
         """The tokens of all answers, as their providers counted them."""
-        usage = self.overview.usage
-        return usage.input + usage.written + usage.read + usage.output
+        return _tokens_of(self.overview.usage)
 
     def to_json(self) -> JsonObject:
         """Return the JSON that ``refold sessions --json`` prints."""
@@ -109,6 +113,10 @@ class SessionOverview(NamedTuple):
         }
 
 
+def _tokens_of(usage: Usage) -> int:
+    return usage.input + usage.written + usage.read + usage.output
+
+
 def _time(at: int | None) -> str | None:
     if at is None:
         return None
@@ -138,58 +146,108 @@ class OverviewFilter:
 
     def matches(self, session: SessionOverview) -> bool:
         """Whether a list with this filter shows the session."""
-        overview = session.overview
-        if self.failed and not overview.failures:
-            return False
-        if self.state and session.is_live != (self.state == "live"):
-            return False
-        if self.since is not None and session.last_at < microseconds(self.since):
-            return False
-        started_at = overview.started_at or session.last_at
-        if self.until is not None and started_at >= microseconds(self.until):
-            return False
-        fields = (
-            (self.project, overview.project),
-            (self.agent, overview.agent),
-            (self.model, overview.model),
+        return _Conditions(self).accept(
+            session.overview,
+            last_at=session.last_at,
+            session_id=session.info.session_id,
+            is_live=session.is_live,
         )
-        for wanted, value in fields:
-            if wanted and folded(wanted) not in folded(value):
-                return False
-        if not self.text.strip():
-            return True
-        names = (
-            overview.title,
-            overview.project,
-            overview.agent,
-            overview.model,
-            session.info.session_id,
-        )
-        words_of_session = folded("\n".join(names))
-        return all(word in words_of_session for word in folded(self.text).split())
 
 
 EVERY_SESSION: Final = OverviewFilter()
 
 
+# The fields of an overview in their order: an overview, or its stored form.
+_Fields: TypeAlias = Sequence[Any]
+
+
+def _index(field: str) -> int:
+    return Overview._fields.index(field)
+
+
+_TITLE: Final = _index("title")
+_PROJECT: Final = _index("project")
+_AGENT: Final = _index("agent")
+_MODEL: Final = _index("model")
+_STARTED_AT: Final = _index("started_at")
+_LAST_AT: Final = _index("last_at")
+_FAILURES: Final = _index("failures")
+_USAGE: Final = _index("usage")
+_FIELDS: Final = len(Overview._fields)
+
+
+class _Conditions:
+    """The conditions of a filter, prepared for many sessions."""
+
+    def __init__(self, matching: OverviewFilter) -> None:
+        self._failed = matching.failed
+        self._state = matching.state
+        self._since: int | None = None
+        if matching.since is not None:
+            self._since = microseconds(matching.since)
+        self._until: int | None = None
+        if matching.until is not None:
+            self._until = microseconds(matching.until)
+        self._parts: list[tuple[int, str]] = []  # a field, and a text that it contains
+        wanted_texts = (
+            (_PROJECT, matching.project),
+            (_AGENT, matching.agent),
+            (_MODEL, matching.model),
+        )
+        for index, wanted in wanted_texts:
+            if wanted:
+                self._parts.append((index, folded(wanted)))
+        self._words = folded(matching.text).split()
+
+    def accept(
+        self, fields: _Fields, *, last_at: int, session_id: str, is_live: bool
+    ) -> bool:
+        """Whether a session with this overview meets all conditions."""
+        if self._failed and not fields[_FAILURES]:
+            return False
+        if self._state and is_live != (self._state == "live"):
+            return False
+        if self._since is not None and last_at < self._since:
+            return False
+        if self._until is not None and (fields[_STARTED_AT] or last_at) >= self._until:
+            return False
+        for index, wanted in self._parts:
+            if wanted not in folded(fields[index]):
+                return False
+        if not self._words:
+            return True
+        names = (
+            fields[_TITLE],
+            fields[_PROJECT],
+            fields[_AGENT],
+            fields[_MODEL],
+            session_id,
+        )
+        words_of_session = folded("\n".join(names))
+        return all(word in words_of_session for word in self._words)
+
+
 class OverviewPage(NamedTuple):
     """A page of a list.
 
-    sessions: in their order.
-    next:     the value of ``after`` for the next page; None on the last one.
-    total:    the number of sessions that the filter matches.
-    unread:   the number of sessions with events that no overview includes yet, of all
-              sessions; of those of the page if only these were read (``read_page``).
+    sessions:   in their order.
+    next:       the value of ``after`` for the next page; None on the last one.
+    total:      the number of sessions that the filter matches.
+    unread:     the number of sessions with events that no overview includes yet, of all
+                sessions; of those of the page if only these were read (``read_page``).
+    unreadable: the ids of sessions without a current overview, because a key of theirs
+                is missing or an event is damaged; chosen like those of ``unread``.
     """
 
     sessions: list[SessionOverview]
     next: str | None
     total: int
     unread: int
+    unreadable: tuple[str, ...] = ()
 
 
 def page_of(
-    sessions: Iterable[SessionOverview],
+    sessions: Sequence[SessionOverview],
     *,
     sort: Sort = "last",
     descending: bool | None = None,
@@ -204,79 +262,138 @@ def page_of(
 
     Raises InvalidConfiguration for an unknown sort.
     """
-    if sort not in SORTS:
-        raise InvalidConfiguration(f"sort by one of {', '.join(SORTS)}")
-    if descending is None:
-        descending = sort not in ASCENDING
+    _check_sort(sort)
     key = _KEYS[sort]
     is_unfiltered = matching == EVERY_SESSION
     unread = 0
-    selected: list[SessionOverview] = []
+    unreadable: list[str] = []
+    selected: dict[tuple[str, str], SessionOverview] = {}
+    entries: list[_Entry] = []
     for session in sessions:
-        if not session.is_current:
+        info = session.info
+        if not session.is_readable:
+            unreadable.append(info.session_id)
+        elif not session.is_current:
             unread += 1
         if is_unfiltered or matching.matches(session):
-            selected.append(session)
-    selected.sort(key=lambda session: _order(session, key), reverse=descending)
+            selected[info.user_id, info.session_id] = session
+            value = key(session.overview, session.last_at, info.session_id)
+            entries.append(_Entry(value, info.user_id, info.session_id, info))
+    part = _part(entries, sort, descending=descending, after=after, limit=limit)
+    return OverviewPage(
+        [selected[entry.user_id, entry.session_id] for entry in part.entries],
+        part.following,
+        total=len(entries),
+        unread=unread,
+        unreadable=tuple(unreadable),
+    )
+
+
+def _check_sort(sort: str) -> None:
+    if sort not in SORTS:
+        raise InvalidConfiguration(f"sort by one of {', '.join(SORTS)}")
+
+
+class _Entry(NamedTuple):
+    """A session in an order.  Entries compare by their keys, then by their names."""
+
+    key: Any
+    user_id: str
+    session_id: str
+    head: ports.ListedHead | ports.SessionInfo
+
+
+class _Part(NamedTuple):
+    """The entries of a page, and the value of ``after`` for the page after it."""
+
+    entries: list[_Entry]
+    following: str | None
+
+
+def _part(
+    entries: list[_Entry],
+    sort: Sort,
+    *,
+    descending: bool | None,
+    after: str | None,
+    limit: int | None,
+) -> _Part:
+    """Sort all entries of a list, and return those of a page."""
+    if descending is None:
+        descending = sort not in ASCENDING
+    entries.sort(reverse=descending)
     if sort in _TEXTS:  # sessions without the text come last in both directions
-        selected.sort(key=lambda session: not key(session))
+        with_text = [entry for entry in entries if entry.key]
+        entries = with_text + [entry for entry in entries if not entry.key]
     start = 0
     if not isinstance(after, str | None):
         raise _no_place()
     if after and sort == "session":
-        start = _start_after_name(selected, after, descending=descending)
+        start = _start_after_name(entries, after, descending=descending)
     elif after and sort in _TEXTS:
-        start = _start_after_row(selected, after)
+        start = _start_after_row(entries, after)
     elif after:
-        start = _start_after_value(selected, after, key, descending=descending)
-    end = len(selected) if limit is None else start + limit
-    page = selected[start:end]
+        start = _start_after_value(entries, after, descending=descending)
+    end = len(entries) if limit is None else start + limit
+    page = entries[start:end]
     following = None
-    if page and end < len(selected):
-        following = _cursor(page[-1], sort, key, row=end)
-    return OverviewPage(page, following, len(selected), unread)
+    if page and end < len(entries):
+        following = _cursor(page[-1], sort, row=end)
+    return _Part(page, following)
 
 
-_Key: TypeAlias = Callable[[SessionOverview], Any]
+# The arguments: the fields of an overview, the time of the newest event, the name.
+_Key: TypeAlias = Callable[[_Fields, int, str], Any]
 _TEXTS: Final = ASCENDING - {"session"}
 # The number of a row, and the head of its session; both are below 10^15.
 _LATEST: Final = 2**63 - 1  # the latest time that a database stores
 _ROW: Final = re.compile(r"row([1-9][0-9]{0,14})\.([0-9]{1,15})")
 
 
-def _text_key(field: str) -> _Key:
+def _text_key(name: str) -> _Key:
     """Return a key that sorts by a text, in upper or lower case."""
+    field = _index(name)
 
-    def key(session: SessionOverview) -> str:
-        return folded(getattr(session.overview, field))
+    def key(fields: _Fields, _last_at: int, _session_id: str) -> str:
+        return folded(fields[field])
 
     return key
 
 
+def _number_key(name: str) -> _Key:
+    """Return a key that sorts by a number."""
+    field = _index(name)
+
+    def key(fields: _Fields, _last_at: int, _session_id: str) -> Any:
+        return fields[field]
+
+    return key
+
+
+def _tokens(fields: _Fields, _last_at: int, _session_id: str) -> int:
+    return _tokens_of(Usage(*fields[_USAGE]))
+
+
 _KEYS: Final[Mapping[str, _Key]] = {
-    "last": lambda session: session.last_at,
-    "started": lambda session: session.overview.started_at,
-    "duration": lambda session: session.overview.duration,
+    "last": lambda _fields, last_at, _name: last_at,
+    "started": _number_key("started_at"),
+    "duration": lambda fields, _at, _name: fields[_LAST_AT] - fields[_STARTED_AT],
     "title": _text_key("title"),
     "project": _text_key("project"),
     "agent": _text_key("agent"),
     "model": _text_key("model"),
-    "turns": lambda session: session.overview.turns,
-    "calls": lambda session: session.overview.calls,
-    "failures": lambda session: session.overview.failures,
-    "tokens": lambda session: session.tokens,
-    "dollars": lambda session: session.overview.dollars,
-    "redactions": lambda session: session.overview.redactions,
-    "files": lambda session: session.overview.files_changed,
-    "session": lambda session: session.info.session_id,
+    "turns": _number_key("turns"),
+    "calls": _number_key("calls"),
+    "failures": _number_key("failures"),
+    "tokens": _tokens,
+    "dollars": _number_key("dollars"),
+    "redactions": _number_key("redactions"),
+    "files": _number_key("files_changed"),
+    "session": lambda _fields, _at, name: name,
 }
 
 
-def _order(session: SessionOverview, key: _Key) -> tuple[Any, str, str]:
-    return key(session), session.info.user_id, session.info.session_id
-
-
-def _cursor(session: SessionOverview, sort: Sort, key: _Key, *, row: int) -> str:
+def _cursor(entry: _Entry, sort: Sort, *, row: int) -> str:
     """Return the place of a session in the order.
 
     No text of the session is part of it, since it stands in URLs.  In the order of a
@@ -284,26 +401,25 @@ def _cursor(session: SessionOverview, sort: Sort, key: _Key, *, row: int) -> str
 
     row: the number of the session in the list, counted from 1.
     """
-    session_id = session.info.session_id
     if sort == "session":
-        return session_id
+        return entry.session_id
     if sort in _TEXTS:
-        return f"row{row}.{session.info.head_seq}~{session_id}"
-    return f"{key(session)!r}~{session_id}"
+        return f"row{row}.{entry.head.head_seq}~{entry.session_id}"
+    return f"{entry.key!r}~{entry.session_id}"
 
 
 def _start_after_name(
-    sessions: Sequence[SessionOverview], after: str, *, descending: bool
+    entries: Sequence[_Entry], after: str, *, descending: bool
 ) -> int:
     """Return the index of the first session after a name."""
-    for index, session in enumerate(sessions):
-        name = session.info.session_id
+    for index, entry in enumerate(entries):
+        name = entry.session_id
         if (name < after) if descending else (name > after):
             return index
-    return len(sessions)
+    return len(entries)
 
 
-def _start_after_row(sessions: Sequence[SessionOverview], after: str) -> int:
+def _start_after_row(entries: Sequence[_Entry], after: str) -> int:
     """Return the index of the first session after a session, or after its former row.
 
     The row counts if the session has new events, which may have changed its text, or if
@@ -316,9 +432,9 @@ def _start_after_row(sessions: Sequence[SessionOverview], after: str) -> int:
     if match is None:
         raise _no_place()
     row, head_seq = int(match[1]), int(match[2])
-    for index, session in enumerate(sessions):
-        if session.info.session_id == session_id:
-            if session.info.head_seq == head_seq:
+    for index, entry in enumerate(entries):
+        if entry.session_id == session_id:
+            if entry.head.head_seq == head_seq:
                 return index + 1
             if index < row:
                 return row
@@ -327,7 +443,7 @@ def _start_after_row(sessions: Sequence[SessionOverview], after: str) -> int:
 
 
 def _start_after_value(
-    sessions: Sequence[SessionOverview], after: str, key: _Key, *, descending: bool
+    entries: Sequence[_Entry], after: str, *, descending: bool
 ) -> int:
     """Return the index of the first session after a place in the order.
 
@@ -338,12 +454,12 @@ def _start_after_value(
         value = float(place)
     except ValueError:
         raise _no_place() from None
-    for index, session in enumerate(sessions):
-        own = (key(session), session.info.session_id)
-        end = (value, session_id)
+    end = (value, session_id)
+    for index, entry in enumerate(entries):
+        own = (entry.key, entry.session_id)
         if (own < end) if descending else (own > end):
             return index
-    return len(sessions)
+    return len(entries)
 
 
 def _no_place() -> errors.InvalidEvent:
@@ -403,11 +519,52 @@ def read_page(
     for session in overviews.of_page(user_id, [row.info for row in page]):
         listed_at = times[session.info.session_id]
         sessions.append(session._replace(listed_at=listed_at))
+    unread = 0
+    unreadable: list[str] = []
+    for session in sessions:
+        if not session.is_readable:
+            unreadable.append(session.info.session_id)
+        elif not session.is_current:
+            unread += 1
     return OverviewPage(
         sessions,
         following,
         total=overviews.log.count_in_lists(user_id, labels=labels),
-        unread=sum(1 for session in sessions if not session.is_current),
+        unread=unread,
+        unreadable=tuple(unreadable),
+    )
+
+
+def read_sorted_page(
+    overviews: Overviews,
+    user_id: str | None,
+    *,
+    sort: Sort,
+    descending: bool | None,
+    matching: OverviewFilter,
+    labels: Mapping[str, str],
+    after: str | None,
+    limit: int,
+) -> OverviewPage:
+    """Return a page in any order, with any filter, of a user or of all.
+
+    Each overview is decrypted for its place in the order, and forgotten.  Only those of
+    the page are read once more, as a whole.
+
+    Raises InvalidConfiguration for an unknown sort, InvalidEvent for an ``after`` of
+    another order.
+    """
+    _check_sort(sort)
+    selection = overviews.select(user_id, sort=sort, matching=matching, labels=labels)
+    part = _part(
+        selection.entries, sort, descending=descending, after=after, limit=limit
+    )
+    return OverviewPage(
+        overviews.of_entries(part.entries, selection),
+        part.following,
+        total=len(selection.entries),
+        unread=selection.unread,
+        unreadable=tuple(selection.unreadable),
     )
 
 
@@ -435,6 +592,71 @@ class _Stored(NamedTuple):
 
 
 _NO_OVERVIEW: Final = Overview()
+_NONE_FOLDED: Final[Mapping[str, Overview]] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class _Folded:
+    """The outcome of folding the new events of a user's sessions.
+
+    overviews:  by the name of the session.
+    unread:     sessions with further new events.
+    unreadable: sessions without a key, or with a damaged event.
+    erased:     sessions that were erased in the meantime.
+    events:     the number of folded events.
+    """
+
+    overviews: dict[str, Overview] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
+    erased: set[str] = field(default_factory=set)
+    events: int = 0
+
+
+class _Selection:
+    """The sessions of a list, each with no more than its place in the order.
+
+    entries:    of the sessions that the filter matches.
+    folded:     the overviews that were folded for this list, by user and name.
+    unread:     the number of sessions with new events that were not folded.
+    unreadable: the names of sessions without a key, or with a damaged event.
+    left:       the number of events that this list may still fold.
+    """
+
+    def __init__(
+        self, sort: Sort, matching: OverviewFilter, *, now: int, left: int
+    ) -> None:
+        self.entries: list[_Entry] = []
+        self.folded: dict[str, dict[str, Overview]] = {}
+        self.unread = 0
+        self.unreadable: list[str] = []
+        self.left = left
+        self._key = _KEYS[sort]
+        self._conditions: _Conditions | None = None
+        if matching != EVERY_SESSION:
+            self._conditions = _Conditions(matching)
+        self._now = now
+
+    def add(self, head: ports.ListedHead, fields: _Fields) -> None:
+        """Add a session with this overview, if the filter matches it."""
+        user_id, session_id, _, status, _, _, updated_at = head
+        last_at = fields[_LAST_AT] or updated_at
+        if self._conditions is not None and not self._conditions.accept(
+            fields,
+            last_at=last_at,
+            session_id=session_id,
+            is_live=status == "open" and abs(self._now - last_at) < LIVE,
+        ):
+            return
+        key = self._key(fields, last_at, session_id)
+        self.entries.append(_Entry(key, user_id, session_id, head))
+
+    def take(self, user_id: str, result: _Folded) -> None:
+        """Take the outcome of folding the new events of a user's sessions."""
+        self.folded[user_id] = result.overviews
+        self.unread += len(result.unread)
+        self.unreadable += sorted(result.unreadable)
+        self.left -= result.events
 
 
 class Overviews:
@@ -468,17 +690,122 @@ class Overviews:
         return sessions
 
     def of_page(
-        self, user_id: str, infos: Sequence[ports.SessionInfo]
+        self,
+        user_id: str,
+        infos: Sequence[ports.SessionInfo],
+        *,
+        most_events: int = MOST_EVENTS,
+        current: Mapping[str, Overview] = _NONE_FOLDED,
     ) -> list[SessionOverview]:
-        """Return the overviews of some sessions of a user, and read no others."""
+        """Return the overviews of some sessions of a user, and read no others.
+
+        current: overviews of some of them that were folded just now.
+        """
         if not infos:
             return []
         names = {info.session_id for info in infos}
         mains = {name.rpartition("~")[0] for name in names} - names - {""}
         if mains:
             names |= self.log.names_in_lists(user_id, sorted(mains))
-        listed, _ = self._of_user(user_id, infos, names, MOST_EVENTS, are_all=False)
+        listed, _ = self._of_user(
+            user_id, infos, names, most_events, are_all=False, current=current
+        )
         return listed
+
+    def select(
+        self,
+        user_id: str | None,
+        *,
+        sort: Sort,
+        matching: OverviewFilter,
+        labels: Mapping[str, str] = ports.NO_LABELS,
+        most_events: int = MOST_EVENTS,
+    ) -> _Selection:
+        """Return an entry for each session that the filter matches, in no order.
+
+        New events are folded first, as in ``of``.
+        """
+        selection = _Selection(sort, matching, now=self._now, left=most_events)
+        by_user: dict[str, dict[str, ports.ListedHead]] = {}
+        for head in self.log.heads_in_lists(user_id, labels=labels):
+            by_user.setdefault(head.user_id, {})[head.session_id] = head
+        for owner, heads in by_user.items():
+            self._select_of_user(owner, heads, selection, is_part=bool(labels))
+        return selection
+
+    def _select_of_user(
+        self,
+        user_id: str,
+        heads: Mapping[str, ports.ListedHead],
+        selection: _Selection,
+        *,
+        is_part: bool,
+    ) -> None:
+        """Add the sessions of a user to a selection.
+
+        is_part: whether the user may have many other sessions, whose views stay unread.
+        """
+        session_ids = list(heads) if is_part else None
+        derived = self.log.derived_seqs(user_id, session_ids)
+        stale = dict(heads)
+        # The stored overviews of stale sessions, each with its seq.
+        earlier: dict[str, tuple[int, _Fields]] = {}
+        try:
+            for name, through_seq, derived_seq, body in self.log.views_named(
+                user_id, OVERVIEW, session_ids
+            ):
+                head = heads.get(name)
+                fields = _fields_of(body, self._prices)
+                if head is None or fields is None:
+                    continue
+                if through_seq == head.head_seq and derived_seq == derived.get(name, 0):
+                    selection.add(head, fields)
+                    stale.pop(name, None)
+                else:
+                    earlier[name] = (through_seq, fields)
+        except errors.Erased:
+            return
+        except errors.KeyUnavailable:
+            pass  # the list has the plain facts about the sessions
+        if not stale:
+            return
+        through = {name: seq for name, (seq, _) in earlier.items()}
+        result = self._fold_stale(user_id, stale.values(), through, selection.left)
+        selection.take(user_id, result)
+        for name, head in stale.items():
+            if name in result.erased:
+                continue
+            if name in result.overviews:
+                selection.add(head, result.overviews[name])
+                continue
+            _, earlier_fields = earlier.get(name, (0, _NO_OVERVIEW))
+            selection.add(head, earlier_fields)
+
+    def of_entries(
+        self, entries: Sequence[_Entry], selection: _Selection
+    ) -> list[SessionOverview]:
+        """Return the sessions of a page of a selection, in their order.
+
+        A session that was erased since is left out.
+        """
+        infos: dict[str, list[ports.SessionInfo]] = {}
+        for entry in entries:
+            infos.setdefault(entry.user_id, []).append(entry.head.info())
+        sessions: dict[tuple[str, str], SessionOverview] = {}
+        for user_id, of_user in infos.items():
+            for session in self.of_page(
+                user_id,
+                of_user,
+                most_events=selection.left,
+                current=selection.folded.get(user_id, _NONE_FOLDED),
+            ):
+                sessions[user_id, session.info.session_id] = session
+        page: list[SessionOverview] = []
+        for entry in entries:
+            listed = sessions.get((entry.user_id, entry.session_id))
+            if listed is not None:
+                page.append(listed)
+        return page
 
     def _of_user(
         self,
@@ -488,22 +815,26 @@ class Overviews:
         most_events: int,
         *,
         are_all: bool = True,
+        current: Mapping[str, Overview] = _NONE_FOLDED,
     ) -> tuple[list[SessionOverview], int]:
         """Return the overviews of sessions of a user, and the number of folded events.
 
         names:   sessions of the user, which may be parents of these.
         are_all: whether these are most of the user's sessions, so that the views of all
                  are read.
+        current: overviews that need no further look.
         """
         session_ids: list[str] | None = None
         if not are_all:
             session_ids = [info.session_id for info in infos]
         stored: dict[str, _Stored] = {}
         try:
-            for name, view in self.log.views_named(user_id, OVERVIEW, session_ids):
-                overview = _loaded(view, self._prices)
+            for name, through_seq, derived_seq, body in self.log.views_named(
+                user_id, OVERVIEW, session_ids
+            ):
+                overview = _loaded(body, self._prices)
                 if overview is not None:
-                    stored[name] = _Stored(view.through_seq, view.derived_seq, overview)
+                    stored[name] = _Stored(through_seq, derived_seq, overview)
         except errors.Erased:
             return [], 0
         except errors.KeyUnavailable:
@@ -511,6 +842,8 @@ class Overviews:
         derived = self.log.derived_seqs(user_id, session_ids)
         stale: list[ports.SessionInfo] = []
         for info in infos:
+            if info.session_id in current:
+                continue
             of_session = stored.get(info.session_id)
             derived_seq = derived.get(info.session_id, 0)
             if (
@@ -519,42 +852,71 @@ class Overviews:
                 or of_session.derived_seq != derived_seq
             ):
                 stale.append(info)
-        stale.sort(key=lambda info: info.updated_at, reverse=True)
-        unread: set[str] = set()
-        erased: set[str] = set()
-        folded_events = 0
-        for info in stale:
-            of_session = stored.get(info.session_id)
-            through = 0 if of_session is None else of_session.through_seq
-            new = info.head_seq - through
-            left = most_events - folded_events
-            is_whole = new <= left
-            if not is_whole:
-                unread.add(info.session_id)
-                if left < _FEWEST_FOLDED:
-                    continue
-            folded_events += min(new, left)
-            try:
-                overview = self.fold(
-                    StreamId(user_id, info.session_id),
-                    info.head_seq,
-                    most_events=None if is_whole else left,
-                )
-                stored[info.session_id] = _Stored(info.head_seq, 0, overview)
-            except errors.Erased:
-                erased.add(info.session_id)
-            except (errors.CorruptEvent, errors.KeyUnavailable):
-                # The session is listed without an overview; `verify` names the damage.
-                unread.add(info.session_id)
+        through = {name: of_session.through_seq for name, of_session in stored.items()}
+        result = self._fold_stale(user_id, stale, through, most_events)
+        stale_after = result.unread | result.unreadable
         listed: list[SessionOverview] = []
         for info in infos:
-            if info.session_id in erased:
+            name = info.session_id
+            if name in result.erased:
                 continue
-            of_session = stored.get(info.session_id)
-            overview = _NO_OVERVIEW if of_session is None else of_session.overview
-            is_current = info.session_id not in unread
-            listed.append(self._listed(info, overview, names, is_current=is_current))
-        return listed, folded_events
+            overview = result.overviews.get(name) or current.get(name)
+            if overview is None:
+                of_session = stored.get(name)
+                overview = _NO_OVERVIEW if of_session is None else of_session.overview
+            session = self._listed(
+                info,
+                overview,
+                names,
+                is_current=name not in stale_after,
+            )
+            if name in result.unreadable:
+                session = session._replace(is_readable=False)
+            listed.append(session)
+        return listed, result.events
+
+    def _fold_stale(
+        self,
+        user_id: str,
+        stale: Iterable[ports.SessionInfo | ports.ListedHead],
+        through: Mapping[str, int],
+        most_events: int,
+    ) -> _Folded:
+        """Fold the new events of sessions of a user, those of the newest writes first.
+
+        through: the seqs of their stored overviews.
+        """
+        result = _Folded()
+        heads: list[Any] = sorted(stale, key=attrgetter("updated_at"), reverse=True)
+        for head in heads:
+            name = head.session_id
+            new = head.head_seq - through.get(name, 0)
+            left = most_events - result.events
+            is_whole = new <= left
+            if not is_whole and left < _FEWEST_FOLDED:
+                result.unread.add(name)
+                continue
+            try:
+                result.overviews[name] = self.fold(
+                    StreamId(user_id, name),
+                    head.head_seq,
+                    most_events=None if is_whole else left,
+                )
+            except errors.Erased:
+                result.erased.add(name)
+                continue
+            except errors.KeyUnavailable:
+                # No event was read, so another session may use the bound.
+                result.unreadable.add(name)
+                continue
+            except errors.CorruptEvent:
+                # The session is listed without an overview; `verify` names the damage.
+                result.unreadable.add(name)
+            else:
+                if not is_whole:
+                    result.unread.add(name)
+            result.events += min(new, left)
+        return result
 
     def _listed(
         self,
@@ -581,6 +943,30 @@ class Overviews:
             parent=parent,
         )
 
+    def refresh(self, stream: StreamId, head_seq: int) -> int:
+        """Store the overview of a session up to a seq; returns its new events.
+
+        Raises Erased, CorruptEvent, KeyUnavailable.
+        """
+        derived_seq = self._derived_seq(stream)
+        view = self.log.load_view(stream, OVERVIEW)
+        if view is None or _loaded(view.body, self._prices) is None:
+            self.fold(stream, head_seq)
+            return head_seq
+        if (view.through_seq, view.derived_seq) == (head_seq, derived_seq):
+            return 0
+        self.fold(stream, head_seq)
+        new_events = max(0, head_seq - view.through_seq)
+        return new_events + max(0, derived_seq - view.derived_seq)
+
+    def _derived_seq(self, stream: StreamId) -> int:
+        """Return the sum of the seqs of the derived streams of a session."""
+        derived_seq = 0
+        for name in self.log.streams(stream.user_id, stream.session_id):
+            if name != ids.MAIN:
+                derived_seq += self.log.head(stream._replace(stream=name)).seq
+        return derived_seq
+
     def of_session(
         self, stream: StreamId, head_seq: int, *, most_events: int | None = None
     ) -> Overview | None:
@@ -591,13 +977,10 @@ class Overviews:
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
         log = self.log
-        derived_seq = 0
-        for name in log.streams(stream.user_id, stream.session_id):
-            if name != ids.MAIN:
-                derived_seq += log.head(stream._replace(stream=name)).seq
+        derived_seq = self._derived_seq(stream)
         through = 0
         view = log.load_view(stream, OVERVIEW)
-        overview = None if view is None else _loaded(view, self._prices)
+        overview = None if view is None else _loaded(view.body, self._prices)
         if view is not None and overview is not None:
             if (view.through_seq, view.derived_seq) == (head_seq, derived_seq):
                 return overview
@@ -697,14 +1080,25 @@ def titles_of(
     return titles
 
 
-def _loaded(view: ports.StoredView, prices: str) -> Overview | None:
+def _loaded(body: JsonObject, prices: str) -> Overview | None:
     """Read a stored overview; None if it is damaged, or was made with other prices."""
-    body: dict[str, Any] = view.body
-    try:
-        _check_prices(body, prices)
-        return Overview.load(body["overview"])
-    except (KeyError, TypeError, ValueError):
+    fields = _fields_of(body, prices)
+    if fields is None:
         return None
+    try:
+        return Overview.load(fields)
+    except (TypeError, ValueError):
+        return None
+
+
+def _fields_of(body: JsonObject, prices: str) -> list[Any] | None:
+    """Return the fields of a stored overview; None as in ``_loaded``."""
+    fields = body.get("overview")
+    if not isinstance(fields, list) or len(fields) != _FIELDS:
+        return None
+    if body.get("prices") != prices:
+        return None
+    return fields
 
 
 def _check_prices(body: Mapping[str, Any], prices: str) -> None:

@@ -255,16 +255,32 @@ def _hit(
     )
 
 
+def index_events(log: ports.EventLog, stream: StreamId, head_seq: int) -> int:
+    """Store the indexes of a session up to a seq; returns the number of new events.
+
+    Raises Erased, KeyUnavailable, CorruptEvent.
+    """
+    indexer = _Indexer(log, None, stores_all=True)
+    indexer.indexes(stream, head_seq)
+    return indexer.added
+
+
 class _Indexer:
     """Reads the indexes of sessions, and adds new events to them.
 
-    skipped: the number of events that were not added.
+    stores_all: whether to store an index also if few of its events are new.
+    skipped:    the number of events that were not added.
+    added:      the number of events that were added.
     """
 
-    def __init__(self, log: ports.EventLog, most: int | None) -> None:
+    def __init__(
+        self, log: ports.EventLog, most: int | None, *, stores_all: bool = False
+    ) -> None:
         self._log = log
         self._left = most
+        self._stores_all = stores_all
         self.skipped = 0
+        self.added = 0
 
     def indexes(self, stream: StreamId, head: int) -> list[StoredIndex]:
         """Return the indexes of a session up to ``head``."""
@@ -317,7 +333,9 @@ class _Indexer:
         new_events = index.through - through
         stored_events = through - first + 1
         is_share_new = new_events * _STORE_AT_SHARE >= stored_events
-        if is_share_new or new_events >= _STORE_AT_EVENTS:
+        is_worth_storing = is_share_new or new_events >= _STORE_AT_EVENTS
+        self.added += new_events
+        if is_worth_storing or self._stores_all:
             view = ports.StoredView(index.through, 0, body)
             keep_view(log, stream, name, view, replaces=replaces)
             if stored is None:

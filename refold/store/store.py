@@ -340,6 +340,7 @@ class SessionStore:
             Overviews,
             page_of,
             read_page,
+            read_sorted_page,
         )
 
         if user_id is None and after:
@@ -365,6 +366,17 @@ class SessionStore:
                 )
                 if page is not None:
                     return page
+        if limit:
+            return read_sorted_page(
+                overviews,
+                user_id,
+                sort=sort,
+                descending=descending,
+                matching=matching,
+                labels=labels,
+                after=after,
+                limit=limit,
+            )
         return page_of(
             overviews.of(self.sessions(user_id, label=label)),
             sort=sort,

@@ -850,13 +850,12 @@ class EventLogContract(RewritingContract, LeaseContract):
             assert log.save_view(stream, "v", _VIEW, replaces=0)
         assert log.save_view(ADA, "other", _VIEW, replaces=0)
 
-        views = dict(log.views_named("ada", "v"))
+        views = {view.session_id: view for view in log.views_named("ada", "v")}
 
         assert set(views) == {"s-1", "s-2"}
         assert views["s-1"].body == _VIEW.body
         assert views["s-1"].through_seq == _VIEW.through_seq
-        of_one = dict(log.views_named("ada", "v", ["s-2", "none"]))
-        assert of_one == {"s-2": views["s-2"]}
+        assert [*log.views_named("ada", "v", ["s-2", "none"])] == [views["s-2"]]
         assert not [*log.views_named("ada", "none")]
         assert not [*log.views_named("nobody", "v")]
 
@@ -896,6 +895,11 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert page(after=(newest, "s-1"), descending=False) == ["s-3"]
         assert page("name", descending=False, limit=2) == ["s-0", "s-1"]
         assert page("name", after=(0, "s-1")) == ["s-0"]
+        heads = {head.session_id: head for head in log.heads_in_lists("ada")}
+        assert sorted(heads) == ["s-0", "s-1", "s-2", "s-3"]
+        infos = {info.session_id: info for info in log.sessions("ada")}
+        assert heads["s-2"].info() == infos["s-2"]
+        assert len(log.heads_in_lists(None)) == 5
         assert log.count_in_lists("ada") == 4
         assert log.names_in_lists("ada", ["s-1", "none"]) == {"s-1"}
 

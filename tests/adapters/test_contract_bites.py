@@ -24,7 +24,9 @@ from refold.domain.ports import (
     Holding,
     Lagging,
     Leases,
+    ListedHead,
     ListedSession,
+    NamedView,
     Outcome,
     Place,
     Problem,
@@ -165,6 +167,11 @@ class NoopLog:
     def sessions_in_lists(self, user_id: str, **_: Any) -> list[ListedSession]:
         return []
 
+    def heads_in_lists(
+        self, user_id: str | None, *, labels: Mapping[str, str] = NO_LABELS
+    ) -> list[ListedHead]:
+        return []
+
     def count_in_lists(
         self, user_id: str, *, labels: Mapping[str, str] = NO_LABELS
     ) -> int:
@@ -175,7 +182,7 @@ class NoopLog:
 
     def views_named(
         self, user_id: str, name: str, session_ids: Sequence[str] | None = None
-    ) -> Iterator[tuple[str, StoredView]]:
+    ) -> Iterator[NamedView]:
         return iter(())
 
     def derived_seqs(

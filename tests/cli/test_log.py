@@ -300,6 +300,30 @@ def test_a_search_names_the_sessions_that_cannot_be_read(
     assert "(damaged)" in ran.err
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        "started", "duration", "project", "agent", "model", "turns", "tokens",
+        "redactions", "files",
+    ],
+)  # fmt: skip
+def test_a_list_shows_the_column_that_it_is_sorted_by(
+    refold: Refold, sample: Path, column: str
+) -> None:
+    lines = refold("sessions", "--sort", column).out.splitlines()
+
+    assert column in lines[0]
+    assert column not in refold("sessions").out.splitlines()[0]
+
+
+def test_a_list_of_no_session_says_how_many_there_are(
+    refold: Refold, sample: Path
+) -> None:
+    count = len(refold("sessions", "--json").json())
+
+    assert f"0 of {count} session" in refold("sessions", "--limit", "0").out
+
+
 def test_a_terminal_shows_the_lines_that_say_why_a_call_failed(
     refold: Refold, sample: Path
 ) -> None:

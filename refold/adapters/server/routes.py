@@ -408,7 +408,8 @@ def sessions(
 
     Pass `next` as `after`. The order is that of names, unless `sort` names another
     column, such as `last` for the newest event. `unread` counts sessions with
-    events that are not counted yet: call this again.
+    events that are not counted yet: call this again. `unreadable` names sessions
+    that lack a key or have a damaged event.
     """
     descending = None  # the usual direction of the column
     if reverse:
@@ -438,6 +439,7 @@ def sessions(
             "next": page.next,
             "total": page.total,
             "unread": page.unread,
+            "unreadable": list(page.unreadable),
         }
     )
 

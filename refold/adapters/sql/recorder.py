@@ -508,6 +508,24 @@ class Recorder(ApplicationRecorder):
             sessions.append(ports.ListedSession(info, newest))
         return sessions
 
+    def heads_in_lists(
+        self, user_id: str | None, labels: Sequence[bytes]
+    ) -> list[ports.ListedHead]:
+        """Return the heads of the sessions that lists show, of a user or of all users.
+
+        labels: the addresses of labels, all of which a session must have.
+        """
+        query = filled(
+            _SQL["heads_in_lists"],
+            of_user="" if user_id is None else "h.user_id=? AND",
+            labelled_too=" ".join([_SQL["labelled"]] * len(labels)),
+        )
+        values: list[Any] = []
+        if user_id is not None:
+            values = _values_in_lists(user_id, labels)
+        rows = self.database.fetch(user_id, query, values)
+        return list(map(ports.ListedHead._make, rows))
+
     def count_in_lists(self, user_id: str, labels: Sequence[bytes]) -> int:
         """Return the number of the user's sessions that lists show."""
         query = _in_lists("count_in_lists", labels)

@@ -29,6 +29,7 @@ from refold.store.contexts import WORTH_STORING, lagging, update_view
 from refold.store.proofs.verification import Verified
 from refold.store.store import now as machine_clock
 from refold.store.work.background import attempt
+from refold.store.work.indexing import index_session
 from refold.store.work.rebuilds import Rebuilt, rebuild_session
 
 if TYPE_CHECKING:
@@ -43,11 +44,14 @@ EVERY_SEC: Final[Mapping[str, float]] = {
     "erase": 60.0,
     "retain": 3_600.0,
     "compact": 30.0,
+    "index": 60.0,
     "rebuild": 366 * _DAY_SEC,
     "verify": 7 * _DAY_SEC,
 }
 # The duties that are done for the whole store, not for each session.
 _STORE_WIDE: Final = frozenset({"seal", "erase", "retain"})
+# The duties that a session needs again when it has new events.
+_FOR_NEW_EVENTS: Final = frozenset({"compact", "index"})
 _LONGEST_SEC: Final = EVERY_SEC["rebuild"]  # the longest interval that is allowed
 _LIST_SEC: Final = 3_600.0  # sessions are listed at least this often
 _RETRY_SEC: Final = 60.0  # failed work is tried again after at most this time
@@ -100,9 +104,10 @@ class Worker:
     strategy: decides about compactions.  None means, for each session, the strategy of
               its last request, else the strategy of the settings.
     duties:   the intervals of the duties in seconds.  ``compact`` looks for new events
-              and for views that are far behind; ``rebuild`` and ``verify`` work on each
-              session.  Finished work is due again for any worker only after the
-              interval, except for ``compact``.
+              and for views that are far behind; ``index`` looks for new events;
+              ``rebuild`` and ``verify`` work on each session.  Finished work is due
+              again for any worker only after the interval, except for ``compact`` and
+              ``index``.
     rebuilds: the strategy for the duty ``rebuild``.
     retains:  the policy for the duty ``retain``.
     executor: finds the ends of streams for ``seal``, as in ``SessionStore.seal``.
@@ -277,7 +282,7 @@ class Worker:
                 continue
             duties = self._session_duties
             if session in self._head_seqs:  # its other duties have timers already
-                duties = duties & {"compact"}
+                duties = duties & _FOR_NEW_EVENTS
             is_of_live_agent = info.is_live and not info.is_internal
             for duty in duties:
                 # Internal and frozen sessions get no summaries, but are verified.
@@ -340,7 +345,7 @@ class Worker:
                     self._note_progress()
                     if self._stopping:
                         break
-                if unit.duty != "compact" and not self._stopping:
+                if unit.duty not in _FOR_NEW_EVENTS and not self._stopping:
                     held_lease.mark_done(self.duties[unit.duty])
         except LeaseLost as lost:
             logger.warning("%s", lost)
@@ -353,9 +358,9 @@ class Worker:
         if self._stopping:
             return
         self._due_since.pop(unit, None)
-        if unit.duty != "compact":
+        if unit.duty not in _FOR_NEW_EVENTS:
             self._set_timer(unit, self._after(self.duties[unit.duty]))
-        elif self._compact_at is not None:
+        elif unit.duty == "compact" and self._compact_at is not None:
             self._set_timer(unit, self._compact_at)
 
     def _leave_to_holder(self, unit: Unit, stream: StreamId) -> None:
@@ -371,6 +376,14 @@ class Worker:
         """Do a piece of work under its lease, and yield its results."""
         if unit.duty == "compact":
             yield from self._compact(unit)
+        elif unit.duty == "index":
+            indexed = index_session(
+                self.store.log,
+                StreamId(unit.user_id, unit.session_id),
+                now=self.store.clock(),
+            )
+            if indexed.events:
+                yield indexed
         elif unit.duty == "rebuild" and self.rebuilds is not None:
             yield self._rebuild(unit, self.rebuilds)
         elif unit.user_id:

@@ -297,9 +297,9 @@ def worker(
         typer.Option(
             metavar="DUTIES",
             help="Comma-separated duties, each with an optional interval: "
-            "compact=30s,seal=60s,erase=60s,verify=7d,rebuild,retain=1h.",
+            "compact=30s,index=60s,seal=60s,erase=60s,verify=7d,rebuild,retain=1h.",
         ),
-    ] = "compact,seal,erase",
+    ] = "compact,index,seal,erase",
     strategy: Annotated[
         str | None,
         typer.Option(
@@ -348,16 +348,16 @@ def worker(
         ),
     ] = 1,
 ) -> None:
-    """Run background work: compact, seal, erase, verify.
+    """Run background work: compact, index, seal, erase, verify.
 
     Runs until SIGTERM or Ctrl-C; it finishes its current task first.  Start as many
     workers as you like, on as many machines as you like: they share the work by
     leases.  If one dies, another takes over its task.  Prints each completed task.
 
-    Duties: compact (sessions whose strategy asks for it), seal (new events), erase
-    (interrupted erasures, and those whose grace period is over), verify (each
-    session, and the tree); with their options also rebuild (each session once) and
-    retain.
+    Duties: compact (sessions whose strategy asks for it), index (new events, for
+    lists and searches), seal (new events), erase (interrupted erasures, and those
+    whose grace period is over), verify (each session, and the tree); with their
+    options also rebuild (each session once) and retain.
     """
     store = call.store(serves=True)
     duty_texts = do.split(",")  # such as "seal" or "seal=60s"

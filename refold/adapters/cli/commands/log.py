@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 import typer
 
@@ -120,8 +120,9 @@ def sessions(
     """List sessions with what they are about, the newest first.
 
     A line has the time of the newest event in UTC, the title, the numbers of calls
-    and failures, the cost, and the session.  A ≥ marks a cost that is too
-    low: a model has no known price, or the transcript lacks output tokens.
+    and failures, the cost, and the session, and the column of --sort.  A ≥ marks a
+    cost that is too low: a model has no known price, or the transcript lacks output
+    tokens.
     """
     from refold.store.overviews import OverviewFilter, by_day
 
@@ -154,6 +155,9 @@ def sessions(
     is_filtered = labels or after or limit is not None or matching != OverviewFilter()
 
     def show(screen: output.Screen) -> None:
+        if limit == 0:
+            screen.line(f"0 of {counted(page.total, 'session')}: --limit is 0")
+            return
         if not page.sessions:
             screen.line("no session matches" if is_filtered else _why_none(store, user))
             return
@@ -161,6 +165,7 @@ def sessions(
         lines = _Lines(
             screen,
             page.sessions,
+            sort=chosen,
             short=options.names_in_lists(store, user) if cuts_names else {},
         )
         if chosen == "last":
@@ -178,12 +183,79 @@ def sessions(
         if page.next is not None and screen.cuts:
             shown = f"{len(page.sessions):,} of {counted(page.total, 'session')}"
             screen.line((shown, "dim"))
+        if screen.cuts and any(
+            session.overview.is_lower_bound for session in page.sessions
+        ):
+            screen.line((_LOWER_BOUND, "dim"))
         if page.unread:
             count = counted(page.unread, "session")
             screen.line((f"{count} not read to the end: run this again", "yellow"))
 
+    if page.unreadable:
+        count = counted(len(page.unreadable), "session")
+        names = ", ".join(map(visible, page.unreadable[:_MOST_NAMED]))
+        if len(page.unreadable) > _MOST_NAMED:
+            names += ", …"
+        output.complain(
+            f"{count} cannot be read and may lack a title and totals ({names}): "
+            "`refold verify` says why"
+        )
     entries = (session.to_json() for session in page.sessions)
     return output.Result(output.Array(entries), show)
+
+
+_TO_THE_MINUTE: Final = len("2026-03-16 10:00")
+_LOWER_BOUND: Final = (
+    "≥: it costs more; a model has no known price, or output tokens are missing"
+)
+_MOST_NAMED: Final = 10  # sessions that cannot be read
+_LONGEST_TEXT: Final = 20  # characters of a text in the column of an order
+
+
+class _Column(NamedTuple):
+    """The column of an order that other lists do not show."""
+
+    name: str
+    width: int
+    value: Callable[[SessionOverview], str]
+
+
+def _time_column(session: SessionOverview) -> str:
+    if not session.overview.started_at:
+        return ""
+    return values.moment(session.overview.started_at)[:_TO_THE_MINUTE]
+
+
+def _short(text: str) -> str:
+    text = visible(text)
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[: _LONGEST_TEXT - 1]}…"
+
+
+_COLUMNS: Final[Mapping[str, _Column]] = {
+    "started": _Column("started", _TO_THE_MINUTE, _time_column),
+    "duration": _Column(
+        "duration",
+        10,
+        lambda session: values.duration(session.overview.duration / 1000),
+    ),
+    "project": _Column(
+        "project", _LONGEST_TEXT, lambda session: _short(session.overview.project)
+    ),
+    "agent": _Column(
+        "agent", _LONGEST_TEXT, lambda session: _short(session.overview.agent)
+    ),
+    "model": _Column(
+        "model", _LONGEST_TEXT, lambda session: _short(session.overview.model)
+    ),
+    "turns": _Column("turns", 6, lambda session: str(session.overview.turns)),
+    "tokens": _Column("tokens", 7, lambda session: values.short_number(session.tokens)),
+    "redactions": _Column(
+        "redactions", 10, lambda session: str(session.overview.redactions)
+    ),
+    "files": _Column("files", 6, lambda session: str(session.overview.files_changed)),
+}
 
 
 def _is_descending(sort: str, *, reverse: bool) -> bool | None:
@@ -196,6 +268,7 @@ def _is_descending(sort: str, *, reverse: bool) -> bool | None:
 class _Lines:
     """Prints sessions, each as one line.
 
+    sort:  the order, which may add a column.
     short: the short names of sessions, by their names; others are printed as a whole.
     """
 
@@ -204,9 +277,11 @@ class _Lines:
         screen: output.Screen,
         sessions: Sequence[SessionOverview],
         *,
+        sort: str,
         short: Mapping[str, str],
     ) -> None:
         self._screen = screen
+        self._column = _COLUMNS.get(sort)
         self._short = short
         self._names_users = len({session.info.user_id for session in sessions}) > 1
         self._width = 0  # columns of the names; without a terminal, they are not padded
@@ -218,7 +293,12 @@ class _Lines:
         """Print a line with the names of the columns."""
         name = (output.padded("session", self._width), "dim")
         self._screen.line(
-            (first, "bold"), end=(("calls failed     US$", "dim"), "  ", name)
+            (first, "bold"),
+            end=(
+                (f"{self._in_column(None)}calls failed     US$", "dim"),
+                "  ",
+                name,
+            ),
         )
 
     def session(self, session: SessionOverview, *, with_day: bool) -> None:
@@ -242,12 +322,25 @@ class _Lines:
             ("● ", "green") if session.is_live else "",
             cut=visible(title),
             end=(
+                self._in_column(session),
                 f"{overview.calls:>5}",
                 (f"{overview.failures:>7}", style),
                 f"{cost:>8}  ",
                 (output.padded(self._name(session.info), self._width), "cyan"),
             ),
         )
+
+    def _in_column(self, session: SessionOverview | None) -> str:
+        """Return the value of a session in the column of the order, or its name.
+
+        Without such a column, it is empty.
+        """
+        column = self._column
+        if column is None:
+            return ""
+        text = column.name if session is None else column.value(session)
+        missing = column.width - output.columns_of(text)
+        return " " * max(0, missing) + f"{text}  "
 
     def _name(self, info: SessionInfo) -> str:
         name = visible(self._short.get(info.session_id, info.session_id))
@@ -425,9 +518,6 @@ def _why_none(store: SessionStore, user: str | None) -> str:
     except SessionNotFound:
         pass
     return f"user {user!r} has no sessions"
-
-
-_TO_THE_MINUTE: Final = len("2026-03-16 10:00")
 
 
 def log(

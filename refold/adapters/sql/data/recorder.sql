@@ -103,6 +103,12 @@ WHERE stream=?
 h.user_id=? AND h.stream='main' AND h.status<>'erased'
   AND substr(h.session_id, 1, 1)<>'_' {labelled_too}
 
+-- Those of a user, or of all users.
+-- name: heads_in_lists
+SELECT h.user_id, h.session_id, h.seq, h.status, h.tokens, h.created_at, h.updated_at
+FROM {heads} h WHERE {of_user} h.stream='main' AND h.status<>'erased'
+  AND substr(h.session_id, 1, 1)<>'_' {labelled_too}
+
 -- name: count_in_lists
 SELECT count(*) FROM {heads} h WHERE {in_lists}
 
