@@ -139,7 +139,7 @@ def test_a_session_without_a_key_is_named_and_the_others_are_listed(db: str) -> 
         lose_key(store, "s01")
     with refold.open(db) as store:
         for options in ({}, {"limit": 9}, {"sort": "title", "limit": 9}):
-            page = store.overviews("ada", **options)  # type: ignore[arg-type]  # as given
+            page = store.overviews("ada", **options)
 
             assert page.unreadable == ("s01",)
             assert page.unread == 0
