@@ -299,7 +299,7 @@ def worker(
             help="Comma-separated duties, each with an optional interval: "
             "compact=30s,index=60s,seal=60s,erase=60s,verify=7d,rebuild,retain=1h.",
         ),
-    ] = "compact,index,seal,erase",
+    ] = "compact,seal,erase",
     strategy: Annotated[
         str | None,
         typer.Option(
@@ -357,7 +357,8 @@ def worker(
     Duties: compact (sessions whose strategy asks for it), index (new events, for
     lists and searches), seal (new events), erase (interrupted erasures, and those
     whose grace period is over), verify (each session, and the tree); with their
-    options also rebuild (each session once) and retain.
+    options also rebuild (each session once) and retain.  Index is not a default,
+    because it reads each session once.
     """
     store = call.store(serves=True)
     duty_texts = do.split(",")  # such as "seal" or "seal=60s"
