@@ -119,7 +119,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
     },
     "Operate": {
         "worker": _own(
-            "compact:worker", "Run background work: compact, seal, erase, verify."
+            "compact:worker",
+            "Run background work: compact, index, seal, erase, verify.",
         ),
         "export": _own(
             "operate:export", "Export the log, or everything stored about a user."
