@@ -122,8 +122,13 @@ def stored(name: str) -> str | None:
 def attached(attachment: Mapping[str, Any], read: Read = no_blobs) -> Block | None:
     """Return the block for an attachment of a user's input; None for other files.
 
+    A result of a tool may be any JSON, also one that has only the names of an
+    attachment.  It is none.
+
     read: returns the blob of a ``data:`` URI that the size guard moved.
     """
+    if not _has_texts(attachment):
+        return None
     kind = attachment.get("kind") or "file"
     title = attachment.get("name") if kind == "document" else None
     data = attachment.get("data")
@@ -142,6 +147,12 @@ def attached(attachment: Mapping[str, Any], read: Read = no_blobs) -> Block | No
     if url.startswith("data:") or (kind in MEDIA and url.startswith("http")):
         return located(kind, whole(url, read), title)
     return None
+
+
+def _has_texts(attachment: Mapping[str, Any]) -> bool:
+    """Whether the fields of an attachment are texts, as far as it has them."""
+    fields = ("kind", "media_type", "data", "url", "text")
+    return all(isinstance(attachment.get(name), str | None) for name in fields)
 
 
 def _titled(block: Block, title: Any) -> Block:

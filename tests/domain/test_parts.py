@@ -111,6 +111,12 @@ def test_a_part_of_any_api_becomes_a_block(part: Any, block: Any) -> None:
         ({"kind": "file", "url": "file:file-openai"}, None),
         ({"kind": "document", "text": "words", "url": "https://a.example"}, None),
         ({"kind": "image", "name": "a.png"}, None),
+        # JSON of a tool may have the names of an attachment.
+        ({"url": {"href": "x"}}, None),
+        ({"url": 5}, None),
+        ({"text": ["a"], "url": "https://a.example"}, None),
+        ({"kind": ["a"], "url": "https://a.example"}, None),
+        ({"data": 1.5, "media_type": {}}, None),
     ],
 )
 def test_an_attachment_becomes_a_block(attachment: Any, block: Any) -> None:
@@ -167,12 +173,14 @@ _MEDIA = st.sampled_from(
         {"kind": "image", "data": "", "url": None},
     ]
 )
+# Some are those of attachments and blocks.
+_NAMES = ("a", "key", "note", "url", "data", "text", "kind", "name", "media_type")
 _JSON = st.recursive(
     st.one_of(_SCALARS, _MEDIA),
     lambda inside: st.one_of(
         st.lists(inside, max_size=4),
         st.lists(inside, max_size=3).map(tuple),
-        st.dictionaries(st.sampled_from(["a", "key", "note"]), inside),
+        st.dictionaries(st.sampled_from(_NAMES), inside, max_size=5),
     ),
     max_leaves=12,
 )

@@ -19,6 +19,7 @@ JOINING: Final = {
     "refold.store.session.reviews",
     "refold.store.session.session",
     "refold.store.store",
+    "refold.store.work.indexing",
     "refold.store.work.workers",
 }
 

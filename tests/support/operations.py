@@ -365,6 +365,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "page of a user by name": lambda store: store.overviews(
         "ada", sort="session", limit=2
     ),
+    "page of a user by title": lambda store: store.overviews(
+        "ada", sort="title", limit=2
+    ),
     "stored view": lambda store: store.log.load_view(session_of(store).stream, "none"),
     "whether a user is known": lambda store: log_of(store).recorder.knows("ada"),
     "receipt": lambda store: store.log.receipt(StreamId("ada", "s-1"), "once"),
@@ -387,6 +390,7 @@ WHOLE: Final[dict[str, frozenset[str]]] = {
     "follow": frozenset({"heads"}),  # where no order of all events exists
     # All stored views of a user: the index filters them by name.
     "overviews of a user": frozenset({"views"}),
+    "page of a user by title": frozenset({"views"}),
     # All rows of a user, in any session.
     "erasure": frozenset({"heads", "events", "blobs", "receipts", "views", "leases"})
     | {"seals", "leaves", "audit"},

@@ -71,12 +71,12 @@ def captured_events(
            texts behind everything that the request has.
     """
     # An id may come again with an equal call, and a text after a rewind.
-    newest_asked = _newest_asked(history, after)
+    newest_in_request = _newest_in_request(history, after)
     shown = set(history.shown)
     used: list[int] = []
     for seq in history.captured:
         is_call = history.entries[seq].type == "tool_call"
-        is_left_out = seq not in shown and (is_call or seq > newest_asked)
+        is_left_out = seq not in shown and (is_call or seq > newest_in_request)
         if seq <= after and not is_left_out:
             used.append(seq)
     captured = _Captured(history, redact, digest, used)
@@ -94,13 +94,13 @@ def left_out_by_late_request(
     entries: those of ``captured_events``.
     after:   the seq of the request.
     """
-    newest_asked = _newest_asked(history, after)
+    newest_in_request = _newest_in_request(history, after)
     shown = set(history.shown)
     seqs = [entry.seq for entry in entries if entry is not None]
-    return [seq for seq in seqs if seq not in shown and seq > newest_asked]
+    return [seq for seq in seqs if seq not in shown and seq > newest_in_request]
 
 
-def _newest_asked(history: History, request_seq: int) -> int:
+def _newest_in_request(history: History, request_seq: int) -> int:
     """Return the seq of the newest event that a request has."""
     asked = (seq for seq in history.shown if seq < request_seq)
     return max(asked, default=request_seq)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from refold.adapters.proxy.conversation import WireMessage
 from refold.domain import events as kinds
 from refold.domain.canonical import canonical, repaired
-from refold.domain.envelope import Draft, Envelope
+from refold.domain.envelope import Envelope, Meta
 from refold.domain.events import EditReason, Event, JsonObject
 from refold.projections.context.edits import Edited, applied, edits_in
 from refold.projections.context.units import is_among
@@ -207,7 +207,8 @@ class Entry:
     tool:    of a call.
     status:  of a result.
     changed: whether contexts show it redacted or cut.
-    renamed: whether the log has it under another call id than the provider's.
+    recorded_id: of a call or a result, its call id in the log if that is not the
+             provider's; else empty.
     edits:   the seqs of the edits that change its content.
     """
 
@@ -220,17 +221,12 @@ class Entry:
     tool: str = ""
     status: str = ""
     changed: bool = False
-    renamed: bool = False
+    recorded_id: str = ""
     edits: tuple[int, ...] = ()
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the log has exactly the content that a request has."""
-        return not self.changed and not self.renamed
 
     @classmethod
     def of(
-        cls, seq: int, item: Item, *, changed: bool = False, renamed: bool = False
+        cls, seq: int, item: Item, *, changed: bool = False, recorded_id: str = ""
     ) -> Entry:
         """Return the entry of an item that was appended at ``seq``."""
         event = item.event
@@ -246,7 +242,7 @@ class Entry:
             tool=tool,
             status=status,
             changed=changed,
-            renamed=renamed,
+            recorded_id=recorded_id,
         )
 
     def item(self) -> Item:
@@ -393,7 +389,7 @@ class History:
         """Whether an event of the session may match an item."""
         return item.digest in self.digests or item.type in MATCHED_BY_ID
 
-    def may_show_again(self, items: Sequence[Item]) -> bool:
+    def begins_with_left_out(self, items: Sequence[Item]) -> bool:
         """Whether the first item may be an event that a late request left out.
 
         Another writer appended it before the request was recorded.
@@ -405,6 +401,22 @@ class History:
             seq > newest_shown and self.matches(self.entries[seq], items[0])
             for seq in self.captured
         )
+
+    def calls_by_recorded_id(self, recorded_ids: Iterable[str]) -> dict[str, int]:
+        """Return the seq of the newest call with each of these ids in the log.
+
+        The calls of a fork's origin have the seqs that the fork gives them.
+        """
+        wanted = set(recorded_ids)
+        seqs: dict[str, int] = {}
+        for seq, entry in reversed(self.entries.items()):
+            if not wanted:
+                break
+            recorded_id = entry.recorded_id or entry.call_id
+            if entry.type == "tool_call" and recorded_id in wanted:
+                wanted.remove(recorded_id)
+                seqs[recorded_id] = seq
+        return seqs
 
     def found(self, items: Sequence[Item]) -> tuple[int, ...]:
         """Return the seqs of the first items that the log has in this order."""
@@ -439,14 +451,15 @@ def _entry_of(envelope: Envelope, digest: Digest) -> Entry | None:
     if isinstance(recorded, str):
         is_changed = recorded != item.digest
         item = item._replace(digest=recorded, bare=str(bare or ""))
-    return Entry.of(
-        envelope.seq, item, changed=is_changed, renamed=is_renamed(envelope)
-    )
+    recorded_id = recorded_call_id(envelope.payload, envelope.meta)
+    return Entry.of(envelope.seq, item, changed=is_changed, recorded_id=recorded_id)
 
 
-def is_renamed(part: Envelope | Draft) -> bool:
-    """Whether a call or a result has another id than the provider gave it."""
-    return part.meta.call_id is not None
+def recorded_call_id(event: Event, meta: Meta) -> str:
+    """Return the call id in the log; an empty text if it is the provider's."""
+    if meta.call_id is None or not isinstance(event, kinds.ToolCall | kinds.ToolResult):
+        return ""
+    return event.call_id
 
 
 def as_sent(envelope: Envelope) -> Event:
@@ -538,7 +551,9 @@ def plan(history: History, items: Sequence[Item], *, open_calls: set[int]) -> Pl
     open_calls: the seqs of calls of the session that have no result.
     """
     shared, cleared = _shared_beginning(history, items)
-    if shared == len(history.shown) and not history.may_show_again(items[shared:]):
+    if shared == len(history.shown) and not history.begins_with_left_out(
+        items[shared:]
+    ):
         places = _places(history.shown, items)
         if _new_are_answerable(history, items[shared:], open_calls):
             return Plan(places, cleared=cleared)
@@ -566,9 +581,14 @@ def _best_plan(history: History, items: Sequence[Item], open_calls: set[int]) ->
             continue
         if best is None or _kept(candidate) > _kept(best):
             best = candidate
-    if best is None:
-        best = _changed(history, items, [])
-    return best
+    # The shared beginning, or as much of it as leaves calls and results together.
+    fewest_kept = 0 if best is None else _kept(best)
+    for length in range(shared, fewest_kept, -1):
+        candidate = _changed(history, items, history.shown[:length])
+        pairs_agree = _is_answerable(items, candidate.places, open_calls)
+        if pairs_agree and _has_order(history, items, candidate):
+            return candidate
+    return best or _changed(history, items, [])
 
 
 def _order_of_pairs(parts: Iterable[Item | Entry]) -> list[int]:
@@ -715,9 +735,6 @@ def _candidates(
     # New messages before old ones.
     for head in dict.fromkeys((in_order[:shared], in_order, ())):
         yield from _with_tail(history, items, list(head))
-    # The shared beginning, or as much of it as leaves calls and results together.
-    for length in range(shared, 0, -1):
-        yield _changed(history, items, shown[:length])
 
 
 def _subsequence(

@@ -32,9 +32,9 @@ from refold.adapters.proxy.history import (
     differing_arguments,
     differing_texts,
     identity,
-    is_renamed,
     item_of,
     plan,
+    recorded_call_id,
 )
 from refold.adapters.proxy.macs import BodyMacs, body_mac as body_mac
 from refold.adapters.proxy.sessions import (
@@ -99,8 +99,8 @@ class _Prepared(NamedTuple):
 
     def entry(self, seq: int, item: Item) -> Entry:
         """Return the entry of its item, which was appended at ``seq``."""
-        renamed = is_renamed(self.draft)
-        return Entry.of(seq, item, changed=self.changed, renamed=renamed)
+        recorded_id = recorded_call_id(self.draft.event, self.draft.meta)
+        return Entry.of(seq, item, changed=self.changed, recorded_id=recorded_id)
 
 
 class _Content(NamedTuple):
@@ -347,8 +347,8 @@ class StoreRecorder:
         if thread.history.captured:
             redact = _redacting(thread, state)
             adopt(thread.history, items, redact, self._threads.digest)
-        open_calls = {call.seq for call in state.open_calls.values()}
-        changes = plan(thread.history, items, open_calls=open_calls)
+        open_calls = thread.history.calls_by_recorded_id(state.open_calls)
+        changes = plan(thread.history, items, open_calls=set(open_calls.values()))
         contents = _contents(thread, items, changes, state, exchange)
         new: list[_Prepared] = []
         is_appended = False
@@ -445,9 +445,9 @@ class StoreRecorder:
         for place in changes.places:
             if place is None:
                 continue
-            if place in rewritten and not entries[place].renamed:
-                continue
-            if not entries[place].is_exact:
+            entry = entries[place]
+            is_changed = entry.changed and place not in rewritten
+            if is_changed or entry.recorded_id:
                 is_unchanged = False
                 break
         request = request.model_copy(
@@ -750,7 +750,7 @@ def _contents(
     contents = _first(thread)
     left_out = thread.history.with_silent(changes.left_out)
     restored = thread.history.with_silent(changes.restored)
-    recorded_ids = _recorded_ids(items, changes, state)
+    recorded_ids = _recorded_ids(thread, items, changes, state)
     new: list[Item] = []
     new_contents: list[list[_Content]] = []
     for index, item in enumerate(items):
@@ -798,7 +798,7 @@ def _contents(
 
 
 def _recorded_ids(
-    items: Sequence[Item], changes: Plan, state: SessionState
+    thread: Thread, items: Sequence[Item], changes: Plan, state: SessionState
 ) -> dict[int, str]:
     """Return the ids by which the session knows the calls of new results.
 
@@ -807,7 +807,8 @@ def _recorded_ids(
     """
     if not repeats_id(state):
         return {}
-    id_of = {call.seq: call_id for call_id, call in state.open_calls.items()}
+    open_calls = thread.history.calls_by_recorded_id(state.open_calls)
+    id_of = {seq: call_id for call_id, seq in open_calls.items()}
     recorded_ids: dict[int, str] = {}
     for index, call_index in calls_of_results(items).items():
         call_seq = changes.places[call_index]

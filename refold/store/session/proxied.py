@@ -46,33 +46,46 @@ class _Name(NamedTuple):
     value: str
 
 
-class _Texts:
-    """Texts of a session, each of which belongs to one event of a transcript."""
+class _Occurrences:
+    """The events of the proxy by name, each of which belongs to one of a transcript.
+
+    Two events may have the same name, such as two equal inputs.
+    """
 
     def __init__(self) -> None:
-        self._seqs: dict[str, list[int]] = {}  # ascending, by text
-        # By text, how many belong to events of the transcript, or stand before those.
-        self._settled: dict[str, int] = {}
-        self._taken: dict[str, int] = {}
+        self._seqs: dict[_Name, list[int]] = {}  # ascending
+        # By name, how many events belong to events of the transcript, or stand before
+        # one that does.
+        self._settled: dict[_Name, int] = {}
+        self._taken: dict[_Name, int] = {}
 
-    def add(self, text: str, seq: int) -> None:
-        """Add a text of the session."""
-        self._seqs.setdefault(text, []).append(seq)
+    def add(self, name: _Name, seq: int) -> None:
+        """Add an event of the proxy."""
+        self._seqs.setdefault(name, []).append(seq)
 
-    def take(self, text: str, *, after: int = 0) -> int | None:
-        """Take a text behind a seq for an event of the transcript; returns its seq.
+    def take(self, name: _Name, *, after: int = 0) -> int | None:
+        """Take the first event behind a seq for one of the transcript.
 
-        Returns None if none is left.
+        Returns its seq; None if no event with this name is left.
         """
-        seqs = self._seqs.get(text)
+        seqs = self._seqs.get(name)
         if seqs is None:
             return None
-        count = self._taken.get(text) or self._settled.get(text, 0)
+        count = self._taken.get(name) or self._settled.get(name, 0)
         index = max(count, bisect_right(seqs, after))
         if index == len(seqs):
             return None
-        self._taken[text] = index + 1
+        self._taken[name] = index + 1
         return seqs[index]
+
+    def discard(self, name: _Name, seq: int) -> None:
+        """Remove an event that only comes again."""
+        self._seqs[name].remove(seq)
+
+    def newest(self, name: _Name) -> int:
+        """Return the newest seq of a name; 0 without one."""
+        seqs = self._seqs.get(name)
+        return seqs[-1] if seqs else 0
 
     def settle(self) -> None:
         """Keep what was taken."""
@@ -84,7 +97,7 @@ class _Texts:
         self._taken.clear()
 
     def __bool__(self) -> bool:
-        """Whether the session has a text."""
+        """Whether the proxy recorded any."""
         return bool(self._seqs)
 
 
@@ -100,8 +113,9 @@ class ProxiedEvents:
     - Everything else that a request may contain was recorded if the next answer was:
       the request of that answer had it, though perhaps in another form.  Without such
       an answer, an input was recorded if the proxy recorded its text behind the answers
-      and results of earlier entries; what the client wrote behind the input follows the
-      input.  A system message in the conversation is recognized by its text, too.
+      and results of earlier entries.  The same decides about what the client wrote
+      itself; without its own text in the log, it was recorded if the input before it
+      was.
 
     An item of the client, such as a snapshot of files, is in no request.
 
@@ -112,17 +126,18 @@ class ProxiedEvents:
         self._session = session
         self._state = SessionState(session.stream)
         self._through_seq = 0
-        # The seqs of events of the proxy.
+        # The newest seq of each response of the proxy, by id.
         self._responses: dict[str, int] = {}
-        self._calls: dict[_Name, int] = {}
-        # Of two equal answers, the proxy may have recorded only the first.
-        self._texts = _Texts()
-        self._inputs = _Texts()
-        self._input_seqs: list[int] = []
-        self._input_texts: list[str] = []
-        # How many inputs with a text contexts leave out.  The request that leaves them
-        # out may have them again.
-        self._left_out = Counter[str]()
+        self._calls = _Occurrences()  # and results
+        self._texts = _Occurrences()
+        # All inputs and answers with a text, also those of other writers.
+        self._text_seqs: list[int] = []
+        self._text_names: list[_Name] = []
+        # The texts that belong to the next request, with their seqs.
+        self._of_request: dict[_Name, list[int]] = {}
+        # How many texts the next request leaves out.  It may have them again, in
+        # another place.
+        self._left_out = Counter[_Name]()
         # The newest answer or result that belongs to an event of the transcript.
         self._settled_seq = 0
         self._matched_seq = 0
@@ -155,6 +170,9 @@ class ProxiedEvents:
                 self._is_answering = True
             if is_of_proxy:
                 self._read(envelope)
+            name = _name_of_text(envelope.payload)
+            if name is not None:
+                self._read_text(name, envelope, is_of_proxy=is_of_proxy)
             if isinstance(envelope.payload, ProviderEdit):
                 self._read_left_out(envelope.payload)
         self._through_seq = max(self._through_seq, upto)
@@ -163,35 +181,44 @@ class ProxiedEvents:
     def _read(self, envelope: Envelope) -> None:
         event = envelope.payload
         if isinstance(event, Request):
+            # A text that comes again stands before the request that leaves it out.
+            self._left_out.clear()
+            self._of_request.clear()
             return
         self._has_events = True
-        if isinstance(event, UserInput | SystemPrompt):
-            self._read_input(_plain(event.text or ""), envelope.seq)
-            return
         if isinstance(event, AgentResponse | ToolCall) and envelope.meta.response_id:
             self._responses[envelope.meta.response_id] = envelope.seq
         if isinstance(event, ToolCall | ToolResult):
             # The provider's id, if the log has another one.
             call_id = envelope.meta.call_id or event.call_id
-            self._calls[_Name(event.type, call_id)] = envelope.seq
-        elif isinstance(event, AgentResponse) and event.text.strip():
-            self._texts.add(_plain(event.text), envelope.seq)
+            self._calls.add(_Name(event.type, call_id), envelope.seq)
 
-    def _read_input(self, text: str, seq: int) -> None:
-        """Add an input, unless it comes again in place of an earlier one."""
-        self._input_seqs.append(seq)
-        self._input_texts.append(text)
-        if self._left_out[text]:
-            self._left_out[text] -= 1
+    def _read_text(self, name: _Name, envelope: Envelope, *, is_of_proxy: bool) -> None:
+        """Add a text of the proxy, unless it comes again in place of an earlier one."""
+        self._text_seqs.append(envelope.seq)
+        self._text_names.append(name)
+        if not is_of_proxy:
+            return
+        is_of_answer = envelope.request_id is not None
+        if is_of_answer:
+            self._texts.add(name, envelope.seq)
+        elif self._left_out[name]:
+            self._left_out[name] -= 1
         else:
-            self._inputs.add(text, seq)
+            self._texts.add(name, envelope.seq)
+            self._of_request.setdefault(name, []).append(envelope.seq)
 
     def _read_left_out(self, edit: ProviderEdit) -> None:
-        """Count the inputs that an edit leaves out."""
+        """Count the texts that an edit leaves out."""
         for first, last in edit.left_out:
-            start = bisect_left(self._input_seqs, first)
-            stop = bisect_right(self._input_seqs, last)
-            self._left_out.update(self._input_texts[start:stop])
+            start = bisect_left(self._text_seqs, first)
+            stop = bisect_right(self._text_seqs, last)
+            self._left_out.update(self._text_names[start:stop])
+        # Messages that come to the front of the context are stored before the edit.
+        for name, seqs in self._of_request.items():
+            while seqs and self._left_out[name]:
+                self._left_out[name] -= 1
+                self._texts.discard(name, seqs.pop())
 
     def recorded(self, drafts: Sequence[Draft]) -> list[bool]:
         """Return for each draft of a transcript whether the proxy recorded it.
@@ -199,7 +226,7 @@ class ProxiedEvents:
         drafts: in the order of the transcript, those of earlier calls before them.
         """
         self._texts.put_back()
-        self._inputs.put_back()
+        self._calls.put_back()
         answers = self._recorded_answers(drafts)
         newest_seq = self._settled_seq
         decided: list[bool] = []
@@ -212,7 +239,7 @@ class ProxiedEvents:
                 if isinstance(event, Item | StateUpdate):
                     decided.append(False)
                 elif isinstance(event, ToolResult):
-                    result_seq = self._calls.get(_Name(event.type, event.call_id), 0)
+                    result_seq = self._seq_of_call(event)
                     newest_seq = max(newest_seq, result_seq)
                     previous = result_seq > 0
                     decided.append(previous)
@@ -221,12 +248,10 @@ class ProxiedEvents:
                 elif _is_prompt(draft):
                     previous = self._take_input(event, after=newest_seq)
                     decided.append(previous)
-                elif _is_instruction(event):
-                    # It may stand before the input that it belongs to.
+                else:
+                    # Text of the client itself may stand before the input, too.
                     is_recorded = self._take_input(event, after=newest_seq)
                     decided.append(is_recorded or previous)
-                else:
-                    decided.append(previous)
             if run.stop < len(drafts):
                 decided.append(next_answer > 0)
                 newest_seq = max(newest_seq, next_answer)
@@ -237,7 +262,7 @@ class ProxiedEvents:
         """Whether the proxy recorded an input behind this seq."""
         if not isinstance(event, UserInput | SystemPrompt):
             return False
-        return self._take(self._inputs, event, after=after) is not None
+        return self._take_text(event, after=after) is not None
 
     def may_follow(self, drafts: Sequence[Draft]) -> bool:
         """Whether a proxy that runs may still record the last of these drafts.
@@ -256,7 +281,7 @@ class ProxiedEvents:
     def settle(self) -> None:
         """Let the drafts of the last call keep their events of the proxy."""
         self._texts.settle()
-        self._inputs.settle()
+        self._calls.settle()
         self._settled_seq = self._matched_seq
 
     def _recorded_answers(self, drafts: Sequence[Draft]) -> dict[int, int]:
@@ -271,12 +296,17 @@ class ProxiedEvents:
                 name = draft.meta.response_id or f"\0{index}"
                 groups.setdefault(name, []).append(index)
         seqs: dict[str, int | None] = {}
+        newest_seq = self._settled_seq
         for name, indices in groups.items():
-            of_events = [self._take_answer(drafts[index].event) for index in indices]
+            of_events = [
+                self._take_answer(drafts[index].event, after=newest_seq)
+                for index in indices
+            ]
             of_named = [seq for seq in of_events if seq is not None]
             if name in self._responses:
                 of_named.append(self._responses[name])
             seqs[name] = max(of_named, default=None)
+            newest_seq = max([newest_seq, *of_named])
         recorded: dict[int, int] = {}
         next_seq = 0
         for name, indices in reversed(groups.items()):
@@ -287,23 +317,32 @@ class ProxiedEvents:
                 recorded[index] = next_seq
         return recorded
 
-    def _take_answer(self, event: Event) -> int | None:
+    def _take_answer(self, event: Event, *, after: int) -> int | None:
         """Return the seq that the proxy gave an event of an answer.
 
         It is 0 if the proxy did not record it, and None if it has no name.
         """
         if isinstance(event, ToolCall):
-            return self._calls.get(_Name(event.type, event.call_id), 0)
+            return self._seq_of_call(event)
         if isinstance(event, AgentResponse) and event.text.strip():
-            return self._take(self._texts, event) or 0
+            return self._take_text(event, after=after) or 0
         return None
 
-    def _take(self, texts: _Texts, event: _WithText, *, after: int = 0) -> int | None:
-        """Return the seq of a text that belongs to no other event of the transcript."""
-        if not texts:
+    def _seq_of_call(self, event: ToolCall | ToolResult) -> int:
+        """Return the seq that the proxy gave a call or a result; 0 if it gave none.
+
+        An id may come again.  Each event of the transcript has the next one.
+        """
+        name = _Name(event.type, event.call_id)
+        return self._calls.take(name) or self._calls.newest(name)
+
+    def _take_text(self, event: _WithText, *, after: int) -> int | None:
+        """Take the text of an event behind a seq, and return its seq."""
+        if not self._texts:
             return None
+        kind = _kind_of_text(event)
         for text in self._stored_texts(event):
-            seq = texts.take(text, after=after)
+            seq = self._texts.take(_Name(kind, text), after=after)
             if seq is not None:
                 return seq
         return None
@@ -333,6 +372,20 @@ class ProxiedEvents:
                 return
 
 
+def _name_of_text(event: Event) -> _Name | None:
+    """Return the name of an input or of an answer with a text; None for others."""
+    if not isinstance(event, _WithText):
+        return None
+    text = _plain(event.text or "")
+    if isinstance(event, AgentResponse) and not text:
+        return None
+    return _Name(_kind_of_text(event), text)
+
+
+def _kind_of_text(event: _WithText) -> str:
+    return "answer" if isinstance(event, AgentResponse) else "input"
+
+
 def _plain(text: str) -> str:
     """Return a text with single spaces, as clients may change the white space."""
     return " ".join(text.split())
@@ -348,11 +401,6 @@ def _is_prompt(draft: Draft) -> bool:
     return isinstance(draft.event, UserInput) and not any(
         name in source for name in _OF_CLIENT
     )
-
-
-def _is_instruction(event: Event) -> bool:
-    """Whether a client put a system message into the conversation."""
-    return isinstance(event, SystemPrompt) and event.where == "conversation"
 
 
 def _runs(drafts: Sequence[Draft]) -> Iterator[range]:
