@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from refold.domain import errors, ids, ports
@@ -35,6 +34,8 @@ _FOLD: Final = f"overview_fold{ports.VIEW_NAME_SEPARATOR}{SHAPE}"
 _FEWEST_FOLDED: Final = 256
 # The most events that one list folds.  It shows other sessions as they were stored.
 MOST_EVENTS: Final = 50_000
+# The most sessions without a current overview that a page names.
+MOST_UNREADABLE: Final = 100
 # A session that accepts events is live for this time after its newest event.
 LIVE: Final = 3_600_000_000  # microseconds
 
@@ -56,7 +57,8 @@ class SessionOverview(NamedTuple):
     is_live:    whether the session accepts events, and got its newest one in the last
                 hour.
     parent:     the session that delegated this one, or that it was forked from.
-    listed_at:  the time by which its page was read; 0 if all sessions were read.
+    newest_event_at: the time of the newest event, as the database orders a page by it;
+                0 in a list of another order.
     is_readable: False if it is not current because a key is missing or an event is
                 damaged.
     """
@@ -66,14 +68,14 @@ class SessionOverview(NamedTuple):
     is_current: bool
     is_live: bool
     parent: str = ""
-    listed_at: int = 0
+    newest_event_at: int = 0
     is_readable: bool = True
 
     @property
     def last_at(self) -> int:
         """The time of the newest event; without an overview, that of the last write."""
-        if self.listed_at:
-            return self.listed_at
+        if self.newest_event_at:
+            return self.newest_event_at
         return self.overview.last_at or microseconds(self.info.updated_at)
 
     @property
@@ -235,8 +237,11 @@ class OverviewPage(NamedTuple):
     total:      the number of sessions that the filter matches.
     unread:     the number of sessions with events that no overview includes yet, of all
                 sessions; of those of the page if only these were read (``read_page``).
-    unreadable: the ids of sessions without a current overview, because a key of theirs
-                is missing or an event is damaged; chosen like those of ``unread``.
+    unreadable: sessions without a current overview, because a key of theirs is missing
+                or an event is damaged; chosen like those of ``unread``, sorted, and at
+                most 100.  Each is an id, or ``user/id`` in a list with sessions of
+                several users.
+    unreadable_total: the number of all such sessions.
     """
 
     sessions: list[SessionOverview]
@@ -244,6 +249,21 @@ class OverviewPage(NamedTuple):
     total: int
     unread: int
     unreadable: tuple[str, ...] = ()
+    unreadable_total: int = 0
+
+
+# A session by its user and its id.
+_Place: TypeAlias = tuple[str, str]
+
+
+def _unreadable_names(
+    places: Iterable[_Place], *, names_users: bool
+) -> tuple[str, ...]:
+    """Return the names that a page gives to its unreadable sessions."""
+    first = sorted(places)[:MOST_UNREADABLE]
+    if names_users:
+        return tuple(f"{user_id}/{session_id}" for user_id, session_id in first)
+    return tuple(session_id for _, session_id in first)
 
 
 def page_of(
@@ -266,13 +286,15 @@ def page_of(
     key = _KEYS[sort]
     is_unfiltered = matching == EVERY_SESSION
     unread = 0
-    unreadable: list[str] = []
-    selected: dict[tuple[str, str], SessionOverview] = {}
+    unreadable: list[_Place] = []
+    users: set[str] = set()
+    selected: dict[_Place, SessionOverview] = {}
     entries: list[_Entry] = []
     for session in sessions:
         info = session.info
+        users.add(info.user_id)
         if not session.is_readable:
-            unreadable.append(info.session_id)
+            unreadable.append((info.user_id, info.session_id))
         elif not session.is_current:
             unread += 1
         if is_unfiltered or matching.matches(session):
@@ -285,7 +307,8 @@ def page_of(
         part.following,
         total=len(entries),
         unread=unread,
-        unreadable=tuple(unreadable),
+        unreadable=_unreadable_names(unreadable, names_users=len(users) > 1),
+        unreadable_total=len(unreadable),
     )
 
 
@@ -345,8 +368,8 @@ def _part(
 # The arguments: the fields of an overview, the time of the newest event, the name.
 _Key: TypeAlias = Callable[[_Fields, int, str], Any]
 _TEXTS: Final = ASCENDING - {"session"}
-# The number of a row, and the head of its session; both are below 10^15.
 _LATEST: Final = 2**63 - 1  # the latest time that a database stores
+# The number of a row, and the head of its session; both are below 10^15.
 _ROW: Final = re.compile(r"row([1-9][0-9]{0,14})\.([0-9]{1,15})")
 
 
@@ -517,13 +540,13 @@ def read_page(
     times = {row.info.session_id: row.newest_event for row in page}
     sessions: list[SessionOverview] = []
     for session in overviews.of_page(user_id, [row.info for row in page]):
-        listed_at = times[session.info.session_id]
-        sessions.append(session._replace(listed_at=listed_at))
+        newest_event_at = times[session.info.session_id]
+        sessions.append(session._replace(newest_event_at=newest_event_at))
     unread = 0
-    unreadable: list[str] = []
+    unreadable: list[_Place] = []
     for session in sessions:
         if not session.is_readable:
-            unreadable.append(session.info.session_id)
+            unreadable.append((user_id, session.info.session_id))
         elif not session.is_current:
             unread += 1
     return OverviewPage(
@@ -531,7 +554,8 @@ def read_page(
         following,
         total=overviews.log.count_in_lists(user_id, labels=labels),
         unread=unread,
-        unreadable=tuple(unreadable),
+        unreadable=_unreadable_names(unreadable, names_users=False),
+        unreadable_total=len(unreadable),
     )
 
 
@@ -563,8 +587,11 @@ def read_sorted_page(
         overviews.of_entries(part.entries, selection),
         part.following,
         total=len(selection.entries),
-        unread=selection.unread,
-        unreadable=tuple(selection.unreadable),
+        unread=len(selection.unread),
+        unreadable=_unreadable_names(
+            selection.unreadable, names_users=selection.users > 1
+        ),
+        unreadable_total=len(selection.unreadable),
     )
 
 
@@ -590,9 +617,16 @@ class _Stored(NamedTuple):
     derived_seq: int
     overview: Overview
 
+    def includes(self, head_seq: int, derived_seq: int) -> bool:
+        """Whether the overview includes all events up to these seqs.
+
+        It may include more: another process folds the events that a session gets after
+        its head was read.
+        """
+        return self.through_seq >= head_seq and self.derived_seq >= derived_seq
+
 
 _NO_OVERVIEW: Final = Overview()
-_NONE_FOLDED: Final[Mapping[str, Overview]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -612,14 +646,25 @@ class _Folded:
     erased: set[str] = field(default_factory=set)
     events: int = 0
 
+    @property
+    def stale(self) -> set[str]:
+        """The sessions whose overviews lack events after this fold."""
+        return self.unread | self.unreadable
+
+    def has_tried(self, session_id: str) -> bool:
+        """Whether this fold took up the session, with or without success."""
+        return session_id in self.overviews or session_id in self.stale
+
 
 class _Selection:
     """The sessions of a list, each with no more than its place in the order.
 
     entries:    of the sessions that the filter matches.
-    folded:     the overviews that were folded for this list, by user and name.
-    unread:     the number of sessions with new events that were not folded.
-    unreadable: the names of sessions without a key, or with a damaged event.
+    folded:     the outcome of folding for this list, by user.
+    unread:     the sessions with new events that were not folded.
+    unreadable: the sessions without a key, or with a damaged event.
+    users:      the number of users with sessions in the list, whether or not the filter
+                matches them.
     left:       the number of events that this list may still fold.
     """
 
@@ -627,9 +672,10 @@ class _Selection:
         self, sort: Sort, matching: OverviewFilter, *, now: int, left: int
     ) -> None:
         self.entries: list[_Entry] = []
-        self.folded: dict[str, dict[str, Overview]] = {}
-        self.unread = 0
-        self.unreadable: list[str] = []
+        self.folded: dict[str, _Folded] = {}
+        self.unread: set[_Place] = set()
+        self.unreadable: set[_Place] = set()
+        self.users = 0
         self.left = left
         self._key = _KEYS[sort]
         self._conditions: _Conditions | None = None
@@ -653,9 +699,9 @@ class _Selection:
 
     def take(self, user_id: str, result: _Folded) -> None:
         """Take the outcome of folding the new events of a user's sessions."""
-        self.folded[user_id] = result.overviews
-        self.unread += len(result.unread)
-        self.unreadable += sorted(result.unreadable)
+        self.folded[user_id] = result
+        self.unread |= {(user_id, name) for name in result.unread}
+        self.unreadable |= {(user_id, name) for name in result.unreadable}
         self.left -= result.events
 
 
@@ -695,11 +741,11 @@ class Overviews:
         infos: Sequence[ports.SessionInfo],
         *,
         most_events: int = MOST_EVENTS,
-        current: Mapping[str, Overview] = _NONE_FOLDED,
+        folded: _Folded | None = None,
     ) -> list[SessionOverview]:
         """Return the overviews of some sessions of a user, and read no others.
 
-        current: overviews of some of them that were folded just now.
+        folded: the outcome of folding some of them just now, which is not repeated.
         """
         if not infos:
             return []
@@ -708,7 +754,7 @@ class Overviews:
         if mains:
             names |= self.log.names_in_lists(user_id, sorted(mains))
         listed, _ = self._of_user(
-            user_id, infos, names, most_events, are_all=False, current=current
+            user_id, infos, names, most_events, reads_all=False, folded=folded
         )
         return listed
 
@@ -729,8 +775,9 @@ class Overviews:
         by_user: dict[str, dict[str, ports.ListedHead]] = {}
         for head in self.log.heads_in_lists(user_id, labels=labels):
             by_user.setdefault(head.user_id, {})[head.session_id] = head
+        selection.users = len(by_user)
         for owner, heads in by_user.items():
-            self._select_of_user(owner, heads, selection, is_part=bool(labels))
+            self._select_of_user(owner, heads, selection, reads_all=not labels)
         return selection
 
     def _select_of_user(
@@ -739,13 +786,14 @@ class Overviews:
         heads: Mapping[str, ports.ListedHead],
         selection: _Selection,
         *,
-        is_part: bool,
+        reads_all: bool,
     ) -> None:
         """Add the sessions of a user to a selection.
 
-        is_part: whether the user may have many other sessions, whose views stay unread.
+        reads_all: whether to read the views of all sessions of the user, because these
+                   are all or most of them.
         """
-        session_ids = list(heads) if is_part else None
+        session_ids = None if reads_all else list(heads)
         derived = self.log.derived_seqs(user_id, session_ids)
         stale = dict(heads)
         # The stored overviews of stale sessions, each with its seq.
@@ -758,7 +806,9 @@ class Overviews:
                 fields = _fields_of(body, self._prices)
                 if head is None or fields is None:
                     continue
-                if through_seq == head.head_seq and derived_seq == derived.get(name, 0):
+                if through_seq >= head.head_seq and derived_seq >= derived.get(
+                    name, 0
+                ):  # as in _Stored.includes, without an object
                     selection.add(head, fields)
                     stale.pop(name, None)
                 else:
@@ -797,7 +847,7 @@ class Overviews:
                 user_id,
                 of_user,
                 most_events=selection.left,
-                current=selection.folded.get(user_id, _NONE_FOLDED),
+                folded=selection.folded.get(user_id),
             ):
                 sessions[user_id, session.info.session_id] = session
         page: list[SessionOverview] = []
@@ -814,18 +864,18 @@ class Overviews:
         names: set[str],
         most_events: int,
         *,
-        are_all: bool = True,
-        current: Mapping[str, Overview] = _NONE_FOLDED,
+        reads_all: bool = True,
+        folded: _Folded | None = None,
     ) -> tuple[list[SessionOverview], int]:
         """Return the overviews of sessions of a user, and the number of folded events.
 
-        names:   sessions of the user, which may be parents of these.
-        are_all: whether these are most of the user's sessions, so that the views of all
-                 are read.
-        current: overviews that need no further look.
+        names:     sessions of the user, which may be parents of these.
+        reads_all: as in ``_select_of_user``.
+        folded:    the outcome of folding some of them just now, which is not repeated.
         """
+        earlier = folded or _Folded()
         session_ids: list[str] | None = None
-        if not are_all:
+        if not reads_all:
             session_ids = [info.session_id for info in infos]
         stored: dict[str, _Stored] = {}
         try:
@@ -842,25 +892,24 @@ class Overviews:
         derived = self.log.derived_seqs(user_id, session_ids)
         stale: list[ports.SessionInfo] = []
         for info in infos:
-            if info.session_id in current:
+            if earlier.has_tried(info.session_id):
                 continue
             of_session = stored.get(info.session_id)
             derived_seq = derived.get(info.session_id, 0)
-            if (
-                of_session is None
-                or of_session.through_seq != info.head_seq
-                or of_session.derived_seq != derived_seq
+            if of_session is None or not of_session.includes(
+                info.head_seq, derived_seq
             ):
                 stale.append(info)
         through = {name: of_session.through_seq for name, of_session in stored.items()}
         result = self._fold_stale(user_id, stale, through, most_events)
-        stale_after = result.unread | result.unreadable
+        stale_after = earlier.stale | result.stale
+        unreadable = earlier.unreadable | result.unreadable
         listed: list[SessionOverview] = []
         for info in infos:
             name = info.session_id
             if name in result.erased:
                 continue
-            overview = result.overviews.get(name) or current.get(name)
+            overview = result.overviews.get(name) or earlier.overviews.get(name)
             if overview is None:
                 of_session = stored.get(name)
                 overview = _NO_OVERVIEW if of_session is None else of_session.overview
@@ -870,7 +919,7 @@ class Overviews:
                 names,
                 is_current=name not in stale_after,
             )
-            if name in result.unreadable:
+            if name in unreadable:
                 session = session._replace(is_readable=False)
             listed.append(session)
         return listed, result.events
@@ -890,7 +939,8 @@ class Overviews:
         heads: list[Any] = sorted(stale, key=attrgetter("updated_at"), reverse=True)
         for head in heads:
             name = head.session_id
-            new = head.head_seq - through.get(name, 0)
+            # The stored overview may be newer than this head, and lack only summaries.
+            new = max(0, head.head_seq - through.get(name, 0))
             left = most_events - result.events
             is_whole = new <= left
             if not is_whole and left < _FEWEST_FOLDED:
@@ -946,18 +996,29 @@ class Overviews:
     def refresh(self, stream: StreamId, head_seq: int) -> int:
         """Store the overview of a session up to a seq; returns its new events.
 
+        An overview that includes later events stays.
+
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
         derived_seq = self._derived_seq(stream)
-        view = self.log.load_view(stream, OVERVIEW)
-        if view is None or _loaded(view.body, self._prices) is None:
+        stored = self._usable(self.log.load_view(stream, OVERVIEW))
+        if stored is None:
             self.fold(stream, head_seq)
             return head_seq
-        if (view.through_seq, view.derived_seq) == (head_seq, derived_seq):
+        if stored.includes(head_seq, derived_seq):
             return 0
         self.fold(stream, head_seq)
-        new_events = max(0, head_seq - view.through_seq)
-        return new_events + max(0, derived_seq - view.derived_seq)
+        new_events = max(0, head_seq - stored.through_seq)
+        return new_events + max(0, derived_seq - stored.derived_seq)
+
+    def _usable(self, view: ports.StoredView | None) -> _Stored | None:
+        """Return a stored overview; None if there is none, or a list cannot use it."""
+        if view is None:
+            return None
+        overview = _loaded(view.body, self._prices)
+        if overview is None:
+            return None
+        return _Stored(view.through_seq, view.derived_seq, overview)
 
     def _derived_seq(self, stream: StreamId) -> int:
         """Return the sum of the seqs of the derived streams of a session."""
@@ -976,15 +1037,13 @@ class Overviews:
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
-        log = self.log
         derived_seq = self._derived_seq(stream)
         through = 0
-        view = log.load_view(stream, OVERVIEW)
-        overview = None if view is None else _loaded(view.body, self._prices)
-        if view is not None and overview is not None:
-            if (view.through_seq, view.derived_seq) == (head_seq, derived_seq):
-                return overview
-            through = view.through_seq
+        stored = self._usable(self.log.load_view(stream, OVERVIEW))
+        if stored is not None:
+            if stored.includes(head_seq, derived_seq):
+                return stored.overview
+            through = stored.through_seq
         if most_events is not None and head_seq - through > most_events:
             return None
         return self.fold(stream, head_seq)
@@ -994,22 +1053,27 @@ class Overviews:
     ) -> Overview:
         """Fold a session up to ``head_seq``, and store the overview.
 
+        Another process may have stored an overview with later events.  It is never
+        replaced by one without them.
+
         most_events: fold at most this number of new events; the next fold continues
                      with the others.  None folds all.
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
         log = self.log
-        stored = log.load_view(stream, OVERVIEW)
+        view = log.load_view(stream, OVERVIEW)
+        replaces = view.through_seq if view is not None else 0
+        stored = self._usable(view)
+        if stored is not None and stored.through_seq >= head_seq:
+            head_seq = stored.through_seq
+            if stored.includes(head_seq, self._derived_seq(stream)):
+                return stored.overview
         fold, through, ends = self._stored_fold(stream)
-        if through > head_seq:
-            # The stored fold has events after this seq.
-            fold = OverviewFold()
-            through = 0
-            ends = {}
         end_seq = head_seq
         if most_events is not None:
             end_seq = min(head_seq, through + most_events)
+        end_seq = max(end_seq, through)
         for envelope in read_pages(log, stream, after=through, upto=end_seq):
             fold.take(envelope)
         derived_seq = 0
@@ -1024,18 +1088,20 @@ class Overviews:
             ends[name] = end
             derived_seq += end
         overview = fold.overview()
-        body: JsonObject = {"overview": overview.dump(), "prices": self._prices}
-        view = ports.StoredView(end_seq, derived_seq, body)
-        replaces = stored.through_seq if stored else 0
-        keep_view(log, stream, OVERVIEW, view, replaces=replaces)
+        if stored is not None and end_seq < stored.through_seq:
+            overview = stored.overview
+        else:
+            body: JsonObject = {"overview": overview.dump(), "prices": self._prices}
+            new_view = ports.StoredView(end_seq, derived_seq, body)
+            keep_view(log, stream, OVERVIEW, new_view, replaces=replaces)
         if end_seq >= _FEWEST_FOLDED:
             state: JsonObject = {
                 "fold": fold.dump(),
                 "derived": dict(ends),
                 "prices": self._prices,
             }
-            view = ports.StoredView(end_seq, derived_seq, state)
-            keep_view(log, stream, _FOLD, view, replaces=through)
+            new_fold = ports.StoredView(end_seq, derived_seq, state)
+            keep_view(log, stream, _FOLD, new_fold, replaces=through)
         return overview
 
     def _stored_fold(

@@ -2,8 +2,17 @@
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
 
 from refold import UserInput, open as open_store
+from refold.adapters.cli.commands.log import _COLUMNS
+from refold.domain.ports import SessionInfo
+from refold.projections.overview import Overview
+from refold.store import SessionStore
+from refold.store.overviews import OverviewPage, SessionOverview
 from tests.cli.conftest import Refold
 from tests.cli.test_terminal import on_terminal, plain
 
@@ -158,3 +167,44 @@ def test_an_empty_store_names_the_commands_that_fill_it(refold: Refold) -> None:
 
     assert ran.code == 0
     assert ran.out == "no sessions yet: `refold run` and `refold import` add them\n"
+
+
+@pytest.mark.parametrize("sort", ["project", "agent", "model"])
+def test_a_text_in_a_column_is_cut_by_columns(sort: str) -> None:
+    info = SessionInfo("lin", "s", 0, "open", 0)
+    for text in ("会" * 40, "m" * 40, "short"):
+        overview = Overview(project=text, agent=text, model=text)
+        session = SessionOverview(info, overview, is_current=True, is_live=False)
+        shown = _COLUMNS[sort].value(session)
+
+        assert cell_len(shown) <= _COLUMNS[sort].width
+        assert shown.endswith("…") == (text != "short")
+
+
+@pytest.mark.parametrize(
+    ("total", "message"),
+    [
+        (1, "1 session cannot be read; its title and totals may be out of date (s0):"),
+        (
+            250,
+            "250 sessions cannot be read; their title and totals may be out of date "
+            "(s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, …):",
+        ),
+    ],
+)
+def test_sessions_that_cannot_be_read_are_counted_and_some_are_named(
+    refold: Refold,
+    sample: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    total: int,
+    message: str,
+) -> None:
+    names = tuple(f"s{number}" for number in range(min(total, 100)))
+    page = OverviewPage([], None, 0, 0, unreadable=names, unreadable_total=total)
+
+    def overviews(*_: Any, **__: Any) -> OverviewPage:
+        return page
+
+    monkeypatch.setattr(SessionStore, "overviews", overviews)
+
+    assert message in refold("sessions").err

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 import refold
+from refold.adapters import server
 from refold.domain.erasure import subject
 from refold.store import SessionStore
 from tests.server.conftest import ClientFor
@@ -113,6 +116,19 @@ def test_sessions_are_listed_by_page_and_by_label(ada: TestClient) -> None:
     assert [each["session_id"] for each in rest["sessions"]] == ["c"]
     assert [each["session_id"] for each in labelled_sessions["sessions"]] == ["b"]
     assert ada.get("/v1/sessions/b").json()["labels"] == {"project": "refold"}
+
+
+def test_the_example_of_a_list_has_the_fields_of_a_list(ada: TestClient) -> None:
+    create_session(ada, "a")
+    examples = orjson.loads(
+        (Path(server.__file__).parent / "examples.json").read_bytes()
+    )
+    example = examples["sessions"]["gives"]
+
+    page = ada.get("/v1/sessions").json()
+
+    assert list(example) == list(page)
+    assert set(example["sessions"][0]) == set(page["sessions"][0])
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, POLICY, Gate, Limits, application
 from refold.adapters.server.refusals import PROBLEM
 from refold.domain.envelope import Draft, Envelope
+from refold.domain.errors import CorruptEvent
 from refold.domain.events import EVENT_CLASSES, CompactionNote
 from refold.domain.ids import StreamId
 from refold.store import Session, SessionStore, checkpoints
@@ -1156,3 +1157,29 @@ def test_odd_filters_of_the_list_are_no_bugs(
     store.session(user_id="ada", session_id="s").append(refold.UserInput(text="hi"))
 
     assert ada.get(f"/?{query}").status_code == status
+
+
+@pytest.mark.parametrize(("count", "rest"), [(10, "."), (12, ", ….")])
+def test_the_page_of_sessions_shows_that_further_ones_cannot_be_read(
+    ada: TestClient,
+    store: SessionStore,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    rest: str,
+) -> None:
+    for number in range(count):
+        session = store.session(user_id="ada", session_id=f"s{number:02}")
+        session.append(refold.UserInput(text="tea"))
+
+    def damaged(stream: StreamId, **_: object) -> None:
+        raise CorruptEvent(stream.session_id, seq=1, reason="damaged")
+
+    monkeypatch.setattr(store.log, "read", damaged)
+
+    named = ", ".join(f"s{number:02}" for number in range(10))
+    assert (
+        f"{count} sessions cannot be read; their titles and totals may be out of date: "
+        f"{named}{rest}"
+    ) in page_text(ada, "/")
+    listed = ada.get("/v1/sessions").json()
+    assert listed["unreadable_total"] == len(listed["unreadable"]) == count

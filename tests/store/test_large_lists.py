@@ -10,12 +10,22 @@ import sqlalchemy as sa
 
 import refold
 from refold.adapters.log import EncryptedLog
+from refold.domain import errors
+from refold.domain.ids import StreamId
 from refold.domain.ports import SessionInfo
 from refold.projections.overview import Overview
 from refold.store import SessionStore
-from refold.store.overviews import OverviewFilter, Overviews
-from refold.store.work.workers import Worker
+from refold.store.overviews import (
+    EVERY_SESSION,
+    MOST_UNREADABLE,
+    OVERVIEW,
+    OverviewFilter,
+    Overviews,
+)
+from refold.store.work.indexing import index_session
+from refold.store.work.workers import STUCK_SEC, Worker
 from tests.support.stores import prepare
+from tests.support.talking import talk
 
 pytestmark = pytest.mark.each_engine
 _SESSIONS = 40
@@ -44,10 +54,10 @@ def log_of(store: SessionStore) -> EncryptedLog:
     return store.log
 
 
-def lose_key(store: SessionStore, session_id: str) -> None:
+def lose_key(store: SessionStore, session_id: str, *, user_id: str = "ada") -> None:
     keys = log_of(store).keys
     table = keys.store.tables["session_keys"]
-    ref = keys.session_ref("ada", session_id)
+    ref = keys.session_ref(user_id, session_id)
     lost = sa.delete(table).where(table.c.session_ref == ref)
     keys.store.change(None, lambda connection: connection.execute(lost))
 
@@ -220,3 +230,227 @@ def test_the_duty_index_reports_a_session_without_a_key_and_goes_on(db: str) -> 
         worker.round()
 
         assert worker.counts == {("index", "done"): 2, ("index", "failed"): 1}
+
+
+def say(store: SessionStore, session_id: str, count: int) -> StreamId:
+    """Append this many inputs to a session of ada."""
+    session = store.session(user_id="ada", session_id=session_id)
+    session.append([refold.UserInput(text=f"tea {number}") for number in range(count)])
+    return StreamId("ada", session_id)
+
+
+def overview_seq(store: SessionStore, stream: StreamId) -> int:
+    view = store.log.load_view(stream, OVERVIEW)
+    assert view is not None
+    return view.through_seq
+
+
+def test_a_sorted_page_marks_a_session_that_was_read_in_part(db: str) -> None:
+    with refold.open(db) as store:
+        say(store, "long", 1000)
+        overviews = Overviews(store.log, now=store.clock())
+
+        selection = overviews.select(
+            "ada", sort="title", matching=EVERY_SESSION, most_events=600
+        )
+        (session,) = overviews.of_entries(selection.entries, selection)
+
+        assert selection.unread == {("ada", "long")}
+        assert session.overview.events == 600
+        assert not session.is_current
+        assert session.is_readable
+
+
+def test_a_sorted_page_does_not_fold_a_session_twice(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open(db) as store:
+        fill(store, 2)
+        read = store.log.read
+        reads: list[str] = []
+
+        def damaged(stream: Any, **options: Any) -> Any:
+            reads.append(stream.session_id)
+            if stream.session_id == "s01":
+                raise errors.CorruptEvent("ada/s01", seq=1, reason="damaged")
+            return read(stream, **options)
+
+        monkeypatch.setattr(store.log, "read", damaged)
+        page = store.overviews("ada", sort="title", limit=9)
+
+        assert sorted(reads) == ["s00", "s01"]
+        readable = {
+            session.info.session_id: session.is_readable for session in page.sessions
+        }
+        assert readable == {"s00": True, "s01": False}
+
+
+@pytest.mark.parametrize("events", [100, 1000])
+def test_a_list_keeps_an_overview_that_is_newer_than_its_heads(
+    db: str, monkeypatch: pytest.MonkeyPatch, events: int
+) -> None:
+    with refold.open(db) as store, refold.open(db) as other:
+        stream = say(store, "s", events)
+        index_session(store.log, stream, now=store.clock())
+        heads = list(store.log.heads_in_lists("ada"))
+        infos = store.sessions("ada")
+        say(other, "s", 1)
+        index_session(other.log, stream, now=other.clock())
+        monkeypatch.setattr(store.log, "heads_in_lists", lambda *_, **__: heads)
+        reads = count_reads(store, monkeypatch)
+        overviews = Overviews(store.log, now=store.clock())
+
+        selection = overviews.select(
+            "ada", sort="title", matching=EVERY_SESSION, most_events=300
+        )
+        (sorted_session,) = overviews.of_entries(selection.entries, selection)
+        (listed,) = overviews.of(infos, most_events=300)
+        overview = overviews.of_session(stream, events)
+
+        assert reads == []
+        assert selection.left == 300
+        assert sorted_session.is_current
+        assert listed.is_current
+        assert overview is not None
+        assert overview.events == events + 1
+        assert overview_seq(store, stream) == events + 1
+
+
+@pytest.mark.parametrize("events", [100, 1000])
+def test_summaries_after_a_newer_overview_use_up_no_bound(
+    db: str, monkeypatch: pytest.MonkeyPatch, events: int
+) -> None:
+    with refold.open(db) as store, refold.open(db) as other:
+        stream = say(store, "s", events)
+        heads = list(store.log.heads_in_lists("ada"))
+        say(other, "s", 1)
+        index_session(other.log, stream, now=other.clock())
+        monkeypatch.setattr(store.log, "heads_in_lists", lambda *_, **__: heads)
+        # Another process has written a summary since.
+        monkeypatch.setattr(store.log, "derived_seqs", lambda *_: {"s": 1})
+
+        selection = Overviews(store.log, now=store.clock()).select(
+            "ada", sort="title", matching=EVERY_SESSION, most_events=300
+        )
+
+        assert selection.left == 300
+        assert overview_seq(store, stream) == events + 1
+
+
+def test_the_duty_index_keeps_an_overview_that_is_newer_than_its_head(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open(db) as store, refold.open(db) as other:
+        stream = say(store, "s", 100)
+        index_session(store.log, stream, now=store.clock())
+        head = store.log.head(stream)
+        say(other, "s", 1)
+        other.overviews("ada", sort="title", limit=3)
+        monkeypatch.setattr(store.log, "head", lambda _: head)
+        reads = count_reads(store, monkeypatch)
+
+        indexed = index_session(store.log, stream, now=store.clock())
+
+        assert indexed.events == 0
+        assert reads == []
+        assert overview_seq(store, stream) == 101
+
+
+def test_a_fold_of_a_part_keeps_an_overview_with_more_events(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open(db) as store:
+        stream = say(store, "s", 200)  # too short for a stored fold
+        overviews = Overviews(store.log, now=store.clock())
+        overviews.refresh(stream, 200)
+        say(store, "s", 1000)
+
+        (listed,) = overviews.of(store.sessions("ada"), most_events=400)
+        overviews.fold(stream, 1200, most_events=100)
+
+        assert (listed.overview.events, listed.is_current) == (400, False)
+        assert overview_seq(store, stream) == 500
+        store.log.drop_view(stream, "overview_fold" + OVERVIEW.removeprefix("overview"))
+        kept = overviews.fold(stream, 1200, most_events=300)
+        assert kept.events == 500
+        assert overview_seq(store, stream) == 500
+
+
+def test_after_a_compaction_a_worker_indexes_the_summaries(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = "turn_window:full_turns=2,cached_turns=1"
+    with refold.open(db) as store:
+        talk(store.session(user_id="ada", session_id="s"), 6)
+        Worker(store, duties={"index": 60}).round()
+        worker = Worker(store, spec, duties={"compact": 30, "index": 60})
+        worker.round()
+        assert worker.counts["compact", "done"] == 1
+        assert worker.counts["index", "done"] == 1
+
+        reads = count_reads(store, monkeypatch)
+        store.overviews("ada", sort="title", limit=9)
+
+        assert reads == []
+
+
+def test_the_duty_index_reports_progress_in_a_long_session(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open(db) as store:
+        say(store, "long", 3000)
+        worker = Worker(store, duties={"index": 60})
+        seconds = [0.0]
+        longest_silence = [0.0]
+        monkeypatch.setattr(worker, "_now", lambda: int(seconds[0] * 1_000_000))
+        worker.progressed_at = 0
+        worker._next_list_at = 0
+        worker._next_work_at = 0
+        read = store.log.read
+
+        def slow_read(stream: Any, **options: Any) -> Any:
+            seconds[0] += STUCK_SEC / 2
+            longest_silence[0] = max(longest_silence[0], worker.silent_sec())
+            return read(stream, **options)
+
+        monkeypatch.setattr(store.log, "read", slow_read)
+        worker.round()
+
+        assert worker.counts == {("index", "done"): 1}
+        assert seconds[0] > 2 * STUCK_SEC
+        assert longest_silence[0] <= STUCK_SEC / 2
+
+
+def test_unreadable_sessions_of_several_users_are_named_with_their_user(
+    db: str,
+) -> None:
+    with refold.open(db) as store:
+        for user_id in ("ada", "bob"):
+            session = store.session(user_id=user_id, session_id="s")
+            session.append(refold.UserInput(text="tea"))
+            lose_key(store, "s", user_id=user_id)
+    with refold.open(db) as store:
+        for options in ({}, {"limit": 1}, {"sort": "title", "limit": 1}):
+            page = store.overviews(**options)
+            assert page.unreadable == ("ada/s", "bob/s")
+            assert page.unreadable_total == 2
+        assert store.overviews("bob", sort="title", limit=1).unreadable == ("s",)
+
+
+def test_a_page_names_at_most_100_unreadable_sessions(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = MOST_UNREADABLE + 2
+    with refold.open(db) as store:
+        for number in range(count):
+            say(store, f"s{number:03}", 1)
+
+        def damaged(stream: Any, **_: Any) -> Any:
+            raise errors.CorruptEvent(stream.session_id, seq=1, reason="damaged")
+
+        monkeypatch.setattr(store.log, "read", damaged)
+        names = tuple(f"s{number:03}" for number in range(MOST_UNREADABLE))
+        for options in ({}, {"limit": count}, {"sort": "title", "limit": 1}):
+            page = store.overviews("ada", descending=False, **options)
+            assert page.unreadable == names
+            assert page.unreadable_total == count

@@ -11,6 +11,7 @@ import pytest
 
 import refold
 from refold.domain.envelope import from_microseconds
+from refold.domain.errors import CorruptEvent
 from refold.domain.ids import StreamId
 from refold.projections.context.compaction import Compaction, Source, Written
 from refold.projections.context.outline import Outline
@@ -18,6 +19,8 @@ from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
 from refold.store import SessionStore
 from refold.store.session.strategies import SessionStrategies
+from refold.store.work import workers
+from refold.store.work.indexing import Indexed
 from refold.store.work.workers import Unit, Worker
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import count_summaries, talk
@@ -196,6 +199,62 @@ def test_a_failing_session_stops_no_other(
     clock.pass_(EVERY)
     worker.round()
     assert [count_summaries(session) for session in sessions] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("duty", ["compact", "index"])
+def test_work_that_keeps_failing_has_one_timer(
+    store: SessionStore,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    duty: str,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise CorruptEvent("ada/s-1", seq=1, reason="damaged")
+
+    monkeypatch.setattr(workers, "index_session", fail)
+    monkeypatch.setattr(Worker, "_compact", fail)
+    session = talk(store.session(user_id="ada", session_id="s-1"), 1)
+    worker = Worker(store, WINDOW, duties={duty: 60.0})
+    failures: list[int] = []
+    for _ in range(4):
+        session.append(refold.UserInput(text="more"))
+        before = worker.counts[duty, "failed"]
+        for _ in range(2):
+            worker.round()
+            clock.pass_(40)
+        failures.append(worker.counts[duty, "failed"] - before)
+        assert len(worker._timers[duty]) == 1
+
+    assert max(failures) <= 2
+
+
+def test_new_events_bring_failed_work_forward_and_its_old_timer_does_not_count(
+    store: SessionStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = [True]
+
+    def index(log: object, stream: StreamId, **_: object) -> Indexed:
+        if fails[0]:
+            raise CorruptEvent("ada/s-1", seq=1, reason="damaged")
+        return Indexed(stream.user_id, stream.session_id, 1)
+
+    monkeypatch.setattr(workers, "index_session", index)
+    session = talk(store.session(user_id="ada", session_id="s-1"), 1)
+    # The store is listed every 10 seconds, and failed work is tried again after 60.
+    worker = Worker(store, WINDOW, duties={"compact": 10.0, "index": 3600.0})
+    worker.round()
+    clock.pass_(10)
+    fails[0] = False
+    session.append(refold.UserInput(text="more"))
+    worker.round()
+    assert worker.counts["index", "done"] == 1
+    for _ in range(12):
+        clock.pass_(10)
+        worker.round()
+
+    assert worker.counts["index", "failed"] == 1
+    assert worker.counts["index", "done"] == 1
+    assert worker._timers["index"] == []
 
 
 def test_a_store_that_does_not_answer_is_retried(

@@ -408,8 +408,9 @@ def sessions(
 
     Pass `next` as `after`. The order is that of names, unless `sort` names another
     column, such as `last` for the newest event. `unread` counts sessions with
-    events that are not counted yet: call this again. `unreadable` names sessions
-    that lack a key or have a damaged event.
+    events that are not counted yet: call this again. `unreadable` names up to 100
+    sessions that lack a key or have a damaged event; `unreadable_total` counts all
+    of them. Their titles and totals may be out of date.
     """
     descending = None  # the usual direction of the column
     if reverse:
@@ -440,6 +441,7 @@ def sessions(
             "total": page.total,
             "unread": page.unread,
             "unreadable": list(page.unreadable),
+            "unreadable_total": page.unreadable_total,
         }
     )
 

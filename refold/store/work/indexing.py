@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 from refold.domain import errors, ports
+from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.store.overviews import Overviews
@@ -26,14 +28,42 @@ class Indexed(NamedTuple):
         return {"events": self.events}
 
 
-def index_session(log: ports.EventLog, stream: StreamId, *, now: int) -> Indexed:
+class _WatchedLog:
+    """A log that reports each page of events that is read from it."""
+
+    def __init__(self, log: ports.EventLog, progress: Callable[[], object]) -> None:
+        self._log = log
+        self._progress = progress
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def read(self, stream: StreamId, **options: Any) -> list[Envelope]:
+        """Read a page of events."""
+        page = self._log.read(stream, **options)
+        self._progress()
+        return page
+
+
+def index_session(
+    log: ports.EventLog,
+    stream: StreamId,
+    *,
+    now: int,
+    progress: Callable[[], object] | None = None,
+) -> Indexed:
     """Bring the search index and the overview of a session up to date.
 
-    Both are stored views, which a list and a search would otherwise compute.  A session
-    that was erased, or that is only being read, is left alone.
+    Both are stored views.  A list and a search compute those that are missing, such as
+    the overview after a summary that another process wrote.  A session that was erased,
+    or that is only being read, is left alone.
+
+    progress: called after each page of events that was read.
 
     Raises KeyUnavailable, CorruptEvent.
     """
+    if progress is not None:
+        log = cast("ports.EventLog", _WatchedLog(log, progress))
     try:
         head_seq = log.head(stream).seq
         new_in_overview = Overviews(log, now=now).refresh(stream, head_seq)

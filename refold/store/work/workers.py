@@ -52,6 +52,8 @@ EVERY_SEC: Final[Mapping[str, float]] = {
 _STORE_WIDE: Final = frozenset({"seal", "erase", "retain"})
 # The duties that a session needs again when it has new events.
 _FOR_NEW_EVENTS: Final = frozenset({"compact", "index"})
+# The duties that write summaries, which an overview counts.
+_WRITES_SUMMARIES: Final = frozenset({"compact", "rebuild"})
 _LONGEST_SEC: Final = EVERY_SEC["rebuild"]  # the longest interval that is allowed
 _LIST_SEC: Final = 3_600.0  # sessions are listed at least this often
 _RETRY_SEC: Final = 60.0  # failed work is tried again after at most this time
@@ -155,11 +157,14 @@ class Worker:
         self._session_duties = {*self.duties} - _STORE_WIDE
         # The heads of the sessions in the last list.
         self._head_seqs: dict[tuple[str, str], int] = {}
-        # The timers of each duty, as a heap.
+        # The timers of each duty, as a heap.  A timer counts only if it is the one that
+        # ``_timer_ends`` has for its unit.
         self._timers: dict[str, list[_Timer]] = {}
         for duty in EVERY_SEC:
             if duty in self.duties:
                 self._timers[duty] = []
+        # When the timer of each unit ends.
+        self._timer_ends: dict[Unit, int] = {}
         # When work became due, or will become due.
         self._due_since: dict[Unit, int] = {}
         self._current_unit: Unit | None = None
@@ -302,8 +307,12 @@ class Worker:
                 attempt(fold, otherwise=_WILL_RETRY)
 
     def _set_timer(self, unit: Unit, at: int) -> None:
-        """Make work due at a time."""
+        """Make work due at a time, unless a timer makes it due earlier."""
         self._due_since.setdefault(unit, at)
+        end = self._timer_ends.get(unit)
+        if end is not None and end <= at:
+            return
+        self._timer_ends[unit] = at
         # Hashes of strings differ between processes.  So workers rarely begin with the
         # same session.
         heappush(self._timers[unit.duty], _Timer(at, hash(unit), unit))
@@ -312,7 +321,11 @@ class Worker:
         """Take the due work of the most urgent duty; None if no work is due."""
         for heap in self._timers.values():
             while heap and heap[0].at <= self._now():
-                unit = heappop(heap).unit
+                timer = heappop(heap)
+                unit = timer.unit
+                if self._timer_ends.get(unit) != timer.at:
+                    continue  # an earlier timer took its place
+                del self._timer_ends[unit]
                 session = (unit.user_id, unit.session_id)
                 if not unit.user_id or session in self._head_seqs:
                     return unit
@@ -351,12 +364,16 @@ class Worker:
             logger.warning("%s", lost)
             self._leave_to_holder(unit, stream)
             return
-        if len(self._results) > results_before:
+        has_results = len(self._results) > results_before
+        if has_results:
             self.counts[unit.duty, "done"] += 1
         else:
             self.counts[unit.duty, "nothing"] += 1
         if self._stopping:
             return
+        if has_results and unit.duty in _WRITES_SUMMARIES and "index" in self.duties:
+            # A list looks only at the main stream, and a summary adds nothing to it.
+            self._set_timer(unit._replace(duty="index"), self._now())
         self._due_since.pop(unit, None)
         if unit.duty not in _FOR_NEW_EVENTS:
             self._set_timer(unit, self._after(self.duties[unit.duty]))
@@ -381,6 +398,7 @@ class Worker:
                 self.store.log,
                 StreamId(unit.user_id, unit.session_id),
                 now=self.store.clock(),
+                progress=self._note_progress,
             )
             if indexed.events:
                 yield indexed

@@ -119,10 +119,10 @@ def sessions(
 ) -> output.Result:
     """List sessions with what they are about, the newest first.
 
-    A line has the time of the newest event in UTC, the title, the numbers of calls
-    and failures, the cost, and the session, and the column of --sort.  A ≥ marks a
-    cost that is too low: a model has no known price, or the transcript lacks output
-    tokens.
+    A line has the time of the newest event in UTC, the title, the column of --sort,
+    the numbers of calls and failures, the cost, and the session.  ≥ marks a number
+    that is too low: a model has no known price, or output tokens are not all
+    recorded.
     """
     from refold.store.overviews import OverviewFilter, by_day
 
@@ -192,13 +192,16 @@ def sessions(
             screen.line((f"{count} not read to the end: run this again", "yellow"))
 
     if page.unreadable:
-        count = counted(len(page.unreadable), "session")
+        count = counted(page.unreadable_total, "session")
         names = ", ".join(map(visible, page.unreadable[:_MOST_NAMED]))
-        if len(page.unreadable) > _MOST_NAMED:
+        possessive = "its"
+        if page.unreadable_total > 1:
+            possessive = "their"
+        if page.unreadable_total > _MOST_NAMED:
             names += ", …"
         output.complain(
-            f"{count} cannot be read and may lack a title and totals ({names}): "
-            "`refold verify` says why"
+            f"{count} cannot be read; {possessive} title and totals may be out of date "
+            f"({names}): `refold verify` says why"
         )
     entries = (session.to_json() for session in page.sessions)
     return output.Result(output.Array(entries), show)
@@ -206,10 +209,11 @@ def sessions(
 
 _TO_THE_MINUTE: Final = len("2026-03-16 10:00")
 _LOWER_BOUND: Final = (
-    "≥: it costs more; a model has no known price, or output tokens are missing"
+    "≥ marks a number that is too low: a model has no known price, or output tokens "
+    "are not all recorded."
 )
 _MOST_NAMED: Final = 10  # sessions that cannot be read
-_LONGEST_TEXT: Final = 20  # characters of a text in the column of an order
+_WIDEST_TEXT: Final = 20  # columns of a text in the column of an order
 
 
 class _Column(NamedTuple):
@@ -227,10 +231,7 @@ def _time_column(session: SessionOverview) -> str:
 
 
 def _short(text: str) -> str:
-    text = visible(text)
-    if len(text) <= _LONGEST_TEXT:
-        return text
-    return f"{text[: _LONGEST_TEXT - 1]}…"
+    return output.cut(visible(text), _WIDEST_TEXT)
 
 
 _COLUMNS: Final[Mapping[str, _Column]] = {
@@ -241,13 +242,13 @@ _COLUMNS: Final[Mapping[str, _Column]] = {
         lambda session: values.duration(session.overview.duration / 1000),
     ),
     "project": _Column(
-        "project", _LONGEST_TEXT, lambda session: _short(session.overview.project)
+        "project", _WIDEST_TEXT, lambda session: _short(session.overview.project)
     ),
     "agent": _Column(
-        "agent", _LONGEST_TEXT, lambda session: _short(session.overview.agent)
+        "agent", _WIDEST_TEXT, lambda session: _short(session.overview.agent)
     ),
     "model": _Column(
-        "model", _LONGEST_TEXT, lambda session: _short(session.overview.model)
+        "model", _WIDEST_TEXT, lambda session: _short(session.overview.model)
     ),
     "turns": _Column("turns", 6, lambda session: str(session.overview.turns)),
     "tokens": _Column("tokens", 7, lambda session: values.short_number(session.tokens)),
