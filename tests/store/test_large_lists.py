@@ -25,7 +25,6 @@ from refold.store.overviews import (
 from refold.store.work.indexing import index_session
 from refold.store.work.workers import STUCK_SEC, Worker
 from tests.support.stores import prepare
-from tests.support.talking import talk
 
 pytestmark = pytest.mark.each_engine
 _SESSIONS = 40
@@ -374,24 +373,6 @@ def test_a_fold_of_a_part_keeps_an_overview_with_more_events(
         kept = overviews.fold(stream, 1200, most_events=300)
         assert kept.events == 500
         assert overview_seq(store, stream) == 500
-
-
-def test_after_a_compaction_a_worker_indexes_the_summaries(
-    db: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = "turn_window:full_turns=2,cached_turns=1"
-    with refold.open(db) as store:
-        talk(store.session(user_id="ada", session_id="s"), 6)
-        Worker(store, duties={"index": 60}).round()
-        worker = Worker(store, spec, duties={"compact": 30, "index": 60})
-        worker.round()
-        assert worker.counts["compact", "done"] == 1
-        assert worker.counts["index", "done"] == 1
-
-        reads = count_reads(store, monkeypatch)
-        store.overviews("ada", sort="title", limit=9)
-
-        assert reads == []
 
 
 def test_the_duty_index_reports_progress_in_a_long_session(

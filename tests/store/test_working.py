@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Thread
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -129,6 +129,44 @@ def test_work_that_becomes_pending_later_has_a_timer(
     assert worker.round() == 3000
 
     assert count_summaries(session) == 1
+
+
+@pytest.mark.each_engine
+def test_after_a_compaction_a_worker_indexes_the_summaries(
+    store: SessionStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = talk(store.session(user_id="ada", session_id="s-1"), 2)
+    worker = Worker(store, IDLE, duties={"compact": 3600, "index": 3600})
+    worker.round()
+    assert (count_summaries(session), worker.counts["index", "done"]) == (0, 1)
+
+    clock.pass_(600)
+    worker.round()
+
+    assert (count_summaries(session), worker.counts["index", "done"]) == (1, 2)
+    reads: list[object] = []
+    read = store.log.read
+
+    def counted(stream: StreamId, **options: Any) -> object:
+        reads.append(stream)
+        return read(stream, **options)
+
+    monkeypatch.setattr(store.log, "read", counted)
+    store.overviews("ada", sort="title", limit=9)
+    assert reads == []
+
+
+def test_after_a_rebuild_a_worker_indexes_the_summaries(
+    store: SessionStore, clock: Clock
+) -> None:
+    talk(store.session(user_id="ada", session_id="s-1"), 4)
+    strategy = TurnWindow(full_turns=1, cached_turns=1)
+    duties = {"index": 3600.0, "rebuild": 3600.0}
+    worker = Worker(store, duties=duties, rebuilds=strategy)
+
+    worker.round()
+
+    assert worker.counts == {("index", "done"): 2, ("rebuild", "done"): 1}
 
 
 def test_new_events_move_the_timer(store: SessionStore, clock: Clock) -> None:
