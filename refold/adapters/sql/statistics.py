@@ -52,13 +52,15 @@ def replace(connection: Connection, schema: str, tables: Sequence[str]) -> list[
 def _older_transactions_end(connection: Connection) -> bool:
     """Wait until no other transaction of the server sees what is deleted by now.
 
+    Standbys and replication slots that need the deleted rows count, too.
+
     Returns False if one is still there after ``PATIENCE``.  A role that may not see the
-    transactions of others does not wait.
+    transactions of others waits only for those that have written something.
     """
     execute = connection.exec_driver_sql
     newest = execute("SELECT pg_current_xact_id()::text").scalar_one()
     deadline = time.monotonic() + PATIENCE
-    while execute(_SQL["has_older_transactions"], (newest, newest)).scalar_one():
+    while execute(_SQL["has_older_transactions"], (newest,) * 3).scalar_one():
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE)

@@ -239,15 +239,17 @@ JOIN pg_attribute a ON a.attname = s.attname
   AND a.attrelid = to_regclass(s.schemaname || '.' || s.tablename)
 WHERE s.schemaname = %s
 
--- Whether a transaction makes VACUUM keep rows that were deleted before a transaction
--- id: one with a lower id in any database, since all snapshots see it as running; a
--- snapshot of this database; or a connection that begins, which the view of activity
--- does not show yet.
+-- Whether something makes VACUUM keep rows that were deleted before a transaction id: a
+-- transaction with a lower id in any database, since all snapshots see it as running; a
+-- snapshot of this database or of a standby (without a database); a replication slot;
+-- or a connection that begins, which the view of activity does not show yet.
 -- name: has_older_transactions
 SELECT pg_snapshot_xmin(pg_current_snapshot()) < %s::text::xid8
   OR EXISTS (SELECT FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid()
+    WHERE coalesce(datname = current_database(), true) AND pid <> pg_backend_pid()
       AND age(backend_xmin) >= age((%s::text::xid8)::xid))
+  OR EXISTS (SELECT FROM pg_replication_slots
+    WHERE age((%s::text::xid8)::xid) <= greatest(age(xmin), age(catalog_xmin)))
   OR EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'virtualxid'
     AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = l.pid))
 
