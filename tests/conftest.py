@@ -126,6 +126,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_shared].stop()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _collect_garbage() -> Iterator[None]:
+    """Collect what the tests of a module left behind.
+
+    So a file or a socket that one of them left open is reported in its own module.
+    """
+    yield
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
