@@ -277,32 +277,31 @@ class ShownEvents:
         decrypted: Mapping[bytes, DecryptedRow],
     ) -> list[EncryptedEvent | Envelope]:
         """Return the events, and rows in place of those that have mutable fields."""
-        kept: list[EncryptedEvent | Envelope] = []
+        events_or_rows: list[EncryptedEvent | Envelope] = []
         for row, envelope in events:
             self.size += decrypted[row.hash].size
             # A decoded envelope does not change any more, so that threads can share it.
             fields = envelope.decoded().__dict__
             if any(copied(fields[name]) is not fields[name] for name in _CACHED):
                 self._decrypted[row.hash] = decrypted[row.hash]
-                kept.append(row)
+                events_or_rows.append(row)
             else:
-                kept.append(envelope)
-        return kept
+                events_or_rows.append(envelope)
+        return events_or_rows
 
     def events(
         self, to_domain_event: Callable[[EncryptedEvent, Reading], Envelope]
     ) -> tuple[list[Envelope], list[Envelope]]:
         """Return the events and the summaries that the view shows."""
         reading = Reading(self._decrypted)
-        shown, summaries = (
-            [
-                event
-                if isinstance(event, Envelope)
-                else to_domain_event(event, reading)
-                for event in events
-            ]
-            for events in (self._shown, self._summaries)
-        )
+
+        def envelope_of(event: EncryptedEvent | Envelope) -> Envelope:
+            if isinstance(event, Envelope):
+                return event
+            return to_domain_event(event, reading)
+
+        shown = [envelope_of(event) for event in self._shown]
+        summaries = [envelope_of(event) for event in self._summaries]
         return shown, summaries
 
 

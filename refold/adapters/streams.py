@@ -627,12 +627,11 @@ class EncryptedStreams:
         need that row.
         """
         known = self._shown_events(stream, name) if shown else None
+        known_seqs = None
+        if known is not None:
+            known_seqs = (known.view.through_seq, known.view.derived_seq)
         rows = self.recorder.snapshot(
-            stream,
-            name,
-            shown=shown,
-            limit=ports.PAGE,
-            known=None if known is None else (known.view[:2]),
+            stream, name, shown=shown, limit=ports.PAGE, known=known_seqs
         )
         head = self.open_head(stream, rows.head)
         if known is not None and not self._is_of(known, stream, rows.view):

@@ -796,8 +796,9 @@ class Overviews:
         session_ids = None if reads_all else list(heads)
         derived = self.log.derived_seqs(user_id, session_ids)
         stale = dict(heads)
-        # The stored overviews of stale sessions, each with its seq.
-        earlier: dict[str, tuple[int, _Fields]] = {}
+        # The stored overviews of stale sessions, and the seqs that they include.
+        earlier: dict[str, _Fields] = {}
+        through: dict[str, int] = {}
         try:
             for name, through_seq, derived_seq, body in self.log.views_named(
                 user_id, OVERVIEW, session_ids
@@ -812,14 +813,14 @@ class Overviews:
                     selection.add(head, fields)
                     stale.pop(name, None)
                 else:
-                    earlier[name] = (through_seq, fields)
+                    earlier[name] = fields
+                    through[name] = through_seq
         except errors.Erased:
             return
         except errors.KeyUnavailable:
             pass  # the list has the plain facts about the sessions
         if not stale:
             return
-        through = {name: seq for name, (seq, _) in earlier.items()}
         result = self._fold_stale(user_id, stale.values(), through, selection.left)
         selection.take(user_id, result)
         for name, head in stale.items():
@@ -828,8 +829,7 @@ class Overviews:
             if name in result.overviews:
                 selection.add(head, result.overviews[name])
                 continue
-            _, earlier_fields = earlier.get(name, (0, _NO_OVERVIEW))
-            selection.add(head, earlier_fields)
+            selection.add(head, earlier.get(name, _NO_OVERVIEW))
 
     def of_entries(
         self, entries: Sequence[_Entry], selection: _Selection

@@ -7,7 +7,6 @@ hashes of them.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 from collections import OrderedDict, deque
@@ -79,10 +78,6 @@ LINK_CONTEXT: Final = b"refold link"
 _NONCE = 12  # bytes
 _TAG = 16  # bytes
 _TRIES: Final = 5
-_BLOCK: Final = 64  # bytes of a block of SHA-256
-# The bytes of a key in both hashes of an HMAC.
-_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 
 class UserKey(NamedTuple):
@@ -213,14 +208,14 @@ class KeyRing:
         return key
 
     def cached(self, user_id: str, session_id: str) -> DecryptedRows | None:
-        """Return what is cached with the session's key; None if the key is not."""
+        """Return the decrypted rows of a session; None if its key is not in memory."""
         key = self._sessions.get((user_id, session_id))
         return None if key is None else key.decrypted
 
     def cache_rows(
         self, decrypted: DecryptedRows, rows: Mapping[bytes, Any], shown: Any = None
     ) -> None:
-        """Replace what is cached with a session's key.
+        """Replace the decrypted rows of a session.
 
         shown: the events that a stored view shows.
 
@@ -501,19 +496,14 @@ class KeyRing:
         The part of the message that all of them share is hashed once.
         """
         shared = length_prefixed((b"session", user_id.encode()))
-        # This is HMAC (RFC 2104) for a key of at most one block.  The objects of the
-        # module ``hmac`` take three times as long.
-        block = self._pepper.ljust(_BLOCK, b"\0")
-        begin_inner = hashlib.sha256(block.translate(_INNER) + shared).copy
-        begin_outer = hashlib.sha256(block.translate(_OUTER)).copy
+        hash_of_user = hmac.new(self._pepper, shared, "sha256")
+        begin = hash_of_user.copy
 
         def session_ref(session_id: str) -> str:
             name = session_id.encode()
-            inner = begin_inner()
-            inner.update(pack_length(len(name)) + name)
-            outer = begin_outer()
-            outer.update(inner.digest())
-            return outer.hexdigest()
+            keyed_hash = begin()
+            keyed_hash.update(pack_length(len(name)) + name)
+            return keyed_hash.hexdigest()
 
         return session_ref
 

@@ -68,7 +68,7 @@ COLUMNS: Final = (
     "first_digest",
 )
 _SQL: Final = statements("recorder")
-_NO_VIEW: Final = (-1, -1)  # no view has folded events up to these seqs
+_NO_SEQS: Final = (-1, -1)  # no view has folded events up to these seqs
 _GENERATION: Final = "key_generation"
 _SHARES: Final = f"{ports.SHARE_PREFIX}%"  # a pattern of names of views
 _DONE: Final = ""  # the owner in a mark of finished work
@@ -302,7 +302,7 @@ class Recorder(ApplicationRecorder):
         user_id = stream.user_id
         values: list[Any] = []
         if shown:
-            values += 2 * (known or _NO_VIEW)
+            values += 2 * (known or _NO_SEQS)
         values += [
             *derived,
             *stream,

@@ -50,7 +50,7 @@ def replace(connection: Connection, schema: str, tables: Sequence[str]) -> list[
 
 
 def _older_transactions_end(connection: Connection) -> bool:
-    """Wait until no other transaction of the server sees what is deleted by now.
+    """Wait until no other transaction of the server still sees deleted rows.
 
     Standbys and replication slots that need the deleted rows count, too.
 

@@ -93,11 +93,12 @@ def among(spans: Spans, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
     envelopes: in order.
     """
     remaining = iter(spans)
-    first, last = next(remaining, (inf, inf))
+    behind_all = (inf, inf)
+    first, last = next(remaining, behind_all)
     for envelope in envelopes:
         seq = envelope.seq
         while last < seq:
-            first, last = next(remaining, (inf, inf))
+            first, last = next(remaining, behind_all)
         if first <= seq:
             yield envelope
 

@@ -73,7 +73,7 @@ class _Occurrences:
             return None
         count = self._taken.get(name) or self._settled.get(name, 0)
         index = max(count, bisect_right(seqs, after))
-        if index == len(seqs):
+        if index >= len(seqs):
             return None
         self._taken[name] = index + 1
         return seqs[index]

@@ -72,13 +72,13 @@ RETURNING 1
 e.seq, e.type, e.ts, e.event_id, e.token_estimate, e.schema_version, e.hash,
   e.body, e.first_digest
 
--- Every part has the columns of an event; in those of head and view are others.
--- A reader that knows the events of a view reads no span of it.
+-- A reader that has the events of a view reads no span of it.
 -- name: spans_unless_known
 CASE WHEN through_seq=? AND derived_seq=? THEN '[]' ELSE main_spans END AS main_spans,
   CASE WHEN through_seq=? AND derived_seq=? THEN '[]' ELSE derived_spans END
   AS derived_spans
 
+-- Every part has the columns of an event; in those of head and view are others.
 -- name: first
 WITH v AS (SELECT through_seq, derived_seq, body, {spans}
   FROM {views} WHERE user_id=? AND session_id=? AND name=?)
@@ -98,16 +98,19 @@ ORDER BY user_id, session_id, stream LIMIT ?
 SELECT user_id, session_id, seq, status, tokens, created_at, updated_at FROM {heads}
 WHERE stream=?
 
--- Sessions of a user that lists show: none that was erased, and none of Refold's own.
--- name: in_lists
-h.user_id=? AND h.stream='main' AND h.status<>'erased'
+-- Sessions that lists show: none that was erased, and none of Refold's own.
+-- name: listed
+h.stream='main' AND h.status<>'erased'
   AND substr(h.session_id, 1, 1)<>'_' {labelled_too}
+
+-- Those of a user.
+-- name: in_lists
+h.user_id=? AND {listed}
 
 -- Those of a user, or of all users.
 -- name: heads_in_lists
 SELECT h.user_id, h.session_id, h.seq, h.status, h.tokens, h.created_at, h.updated_at
-FROM {heads} h WHERE {of_user} h.stream='main' AND h.status<>'erased'
-  AND substr(h.session_id, 1, 1)<>'_' {labelled_too}
+FROM {heads} h WHERE {of_user} {listed}
 
 -- name: count_in_lists
 SELECT count(*) FROM {heads} h WHERE {in_lists}
