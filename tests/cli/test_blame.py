@@ -10,7 +10,7 @@ import refold as package
 from refold import events
 from tests.cli.conftest import Refold
 
-PATH = "/work/src/app.py"
+PATH = "/repo/src/app.py"
 
 
 @pytest.fixture
@@ -83,13 +83,13 @@ def test_json_has_the_diffs_and_the_origin(refold: Refold, db: Path) -> None:
 
 def test_an_ambiguous_path_lists_the_candidates(refold: Refold, db: Path) -> None:
     recorded_run(db)
-    recorded_run(db, "other", path="/work/lib/app.py")
+    recorded_run(db, "other", path="/repo/lib/app.py")
 
     ran = refold("blame", "app.py")
 
     assert ran.code == 1
     assert "2 paths end with that, give more of the path" in ran.err
-    assert "/work/lib/app.py, /work/src/app.py" in ran.err
+    assert "/repo/lib/app.py, /repo/src/app.py" in ran.err
 
 
 REJECTED = (

@@ -204,10 +204,10 @@ def with_failures(sample: Path) -> Path:
     with package.open(f"sqlite:///{sample}") as store:
         session = store.session(user_id="lin", session_id="failing")
         session.append(events.UserInput(text="Repair app.py and test it."))
-        session.append([call(1, "Read", path="/srv/src/app.py"), result(1, "ok")])
+        session.append([call(1, "Read", path="/app/src/app.py"), result(1, "ok")])
         session.append([call(2, "Bash", command="pytest app.py"), result(2, "error")])
-        session.append([call(3, "Edit", path="/srv/src/my-app.py"), result(3, "ok")])
-        session.append([call(4, "Read", path="/srv/app.pyc"), result(4, "error")])
+        session.append([call(3, "Edit", path="/app/src/my-app.py"), result(3, "ok")])
+        session.append([call(4, "Read", path="/app/app.pyc"), result(4, "error")])
         session.append(events.AgentError(code="timeout", where="model", message="slow"))
     return sample
 

@@ -12,7 +12,7 @@ from refold import events
 from tests.cli.conftest import Refold
 from tests.cli.test_terminal import on_terminal, plain
 
-FOLDER = "/work/" + "a-rather-long-name-of-a-folder/" * 4
+FOLDER = "/repo/" + "a-rather-long-name-of-a-folder/" * 4
 PATH = f"{FOLDER}报告.py"
 SESSION = "5f0c2a7e-3b41-4d8e-9a56-1c7e8b9d0f21-and-more"
 OF = ("--user", "ada", "--session", SESSION)

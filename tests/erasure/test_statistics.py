@@ -12,6 +12,7 @@ import pytest
 import refold
 from refold.adapters.keys.master import MasterKeyFile
 from refold.adapters.sql import statistics
+from refold.store import SessionStore
 from tests.support.postgres import Postgres
 from tests.support.stores import open_at
 from tests.support.waiting import until
@@ -92,6 +93,23 @@ def _until_it_waits(connection: psycopg.Connection[Any]) -> None:
     until(lambda: connection.execute(looks).fetchone() != (0,), "it waits")
 
 
+def check_erasure_waits_for(
+    older: psycopg.Connection[Any],
+    store: SessionStore,
+    connection: psycopg.Connection[Any],
+) -> None:
+    """Check that an erasure waits for a transaction, and then removes all bytes."""
+    with ThreadPoolExecutor() as pool:
+        erasure = pool.submit(store.erase, "quetzal-user", "asked", vacuum=True)
+        _until_it_waits(connection)
+        assert not erasure.done()
+        older.rollback()
+        done = erasure.result()
+
+    assert done.unfinished == ""
+    assert files_containing(connection, b"quetzal-user") == []
+
+
 def test_deleted_rows_are_removed_after_the_last_transaction_that_sees_them(
     postgres_url: str, tmp_path: Path
 ) -> None:
@@ -104,15 +122,7 @@ def test_deleted_rows_are_removed_after_the_last_transaction_that_sees_them(
         session.append(refold.UserInput(text="hello"))
         older.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         older.execute("SELECT pg_current_snapshot()")
-        with ThreadPoolExecutor() as pool:
-            erasure = pool.submit(store.erase, "quetzal-user", "asked", vacuum=True)
-            _until_it_waits(connection)
-            assert not erasure.done()
-            older.rollback()
-            done = erasure.result()
-
-        assert done.unfinished == ""
-        assert files_containing(connection, b"quetzal-user") == []
+        check_erasure_waits_for(older, store, connection)
 
 
 def test_deleted_rows_are_removed_after_an_older_transaction_of_another_database(
@@ -126,15 +136,7 @@ def test_deleted_rows_are_removed_after_an_older_transaction_of_another_database
         session = store.session(user_id="quetzal-user", session_id="s")
         session.append(refold.UserInput(text="hello"))
         other.execute("SELECT pg_current_xact_id()")
-        with ThreadPoolExecutor() as pool:
-            erasure = pool.submit(store.erase, "quetzal-user", "asked", vacuum=True)
-            _until_it_waits(connection)
-            assert not erasure.done()
-            other.rollback()
-            done = erasure.result()
-
-        assert done.unfinished == ""
-        assert files_containing(connection, b"quetzal-user") == []
+        check_erasure_waits_for(other, store, connection)
 
 
 def test_a_transaction_that_keeps_deleted_rows_is_reported(

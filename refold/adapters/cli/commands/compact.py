@@ -358,7 +358,7 @@ def worker(
     lists and searches), seal (new events), erase (interrupted erasures, and those
     whose grace period is over), verify (each session, and the tree); with their
     options also rebuild (each session once) and retain.  Index is not a default,
-    because it reads each session once.
+    because it looks at each session once when a worker starts.
     """
     store = call.store(serves=True)
     duty_texts = do.split(",")  # such as "seal" or "seal=60s"
