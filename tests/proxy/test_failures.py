@@ -249,8 +249,15 @@ def test_a_client_that_closes_before_the_answer_ends_the_request() -> None:
     assert answer.status is None
 
 
+# Both are the loopback of IPv4; a client reaches the second by a socket of IPv6.
+LOOPBACKS = ["127.0.0.1", "::ffff:127.0.0.1"]
+
+
+@pytest.mark.parametrize("host", LOOPBACKS)
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_a_client_that_closes_its_sending_half_gets_its_answer(version: bytes) -> None:
+def test_a_client_that_closes_its_sending_half_gets_its_answer(
+    version: bytes, host: str
+) -> None:
     is_asked = Event()
     may_answer = Event()
 
@@ -260,7 +267,7 @@ def test_a_client_that_closes_its_sending_half_gets_its_answer(version: bytes) -
         reply(b"an answer")(peer, request)
 
     with proxied(respond) as (proxy, _):
-        peer = proxy.connect()
+        peer = proxy.connect(host)
         head = proxy.head(b"", b"content-length: 2")
         peer.send(head.replace(b"HTTP/1.1", b"HTTP/" + version) + b"{}")
         assert is_asked.wait(60)
@@ -276,9 +283,12 @@ def test_a_client_that_closes_its_sending_half_gets_its_answer(version: bytes) -
     assert answer.body == b"an answer"
 
 
-def test_a_client_that_closes_its_sending_half_early_still_gets_its_answer() -> None:
+@pytest.mark.parametrize("host", LOOPBACKS)
+def test_a_client_that_closes_its_sending_half_early_still_gets_its_answer(
+    host: str,
+) -> None:
     with proxied(reply(b"an answer")) as (proxy, _):
-        peer = proxy.connect()
+        peer = proxy.connect(host)
         peer.send(proxy.head(b"", b"content-length: 2") + b"{}")
         peer.socket.shutdown(socket.SHUT_WR)
         received = peer.socket.makefile("rb").read()
@@ -289,7 +299,8 @@ def test_a_client_that_closes_its_sending_half_early_still_gets_its_answer() -> 
     assert answer.ending == "complete"
 
 
-def test_a_client_that_closes_its_other_half_later_counts_as_gone() -> None:
+@pytest.mark.parametrize("host", LOOPBACKS)
+def test_a_client_that_closes_its_other_half_later_counts_as_gone(host: str) -> None:
     is_asked = Event()
     is_closed = Event()
 
@@ -299,7 +310,7 @@ def test_a_client_that_closes_its_other_half_later_counts_as_gone() -> None:
         is_closed.set()
 
     with proxied(respond) as (proxy, _):
-        peer = proxy.connect()
+        peer = proxy.connect(host)
         peer.send(proxy.head(b"", b"content-length: 2") + b"{}")
         assert is_asked.wait(60)
         peer.socket.shutdown(socket.SHUT_WR)

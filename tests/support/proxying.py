@@ -108,9 +108,9 @@ class Proxied:
         )
         self.port = self.server.port
 
-    def connect(self) -> raw_http.Peer:
+    def connect(self, host: str = "127.0.0.1") -> raw_http.Peer:
         """Connect to it."""
-        return raw_http.connect(self.port)
+        return raw_http.connect(self.port, host)
 
     def head(self, line: bytes = b"", *headers: bytes) -> bytes:
         """Return the beginning of a request that the proxy serves."""

@@ -164,7 +164,7 @@ def _exactly(stream: Any, count: int) -> bytes:
     return data
 
 
-def connect(port: int) -> Peer:
+def connect(port: int, host: str = "127.0.0.1") -> Peer:
     """Connect to a port of loopback."""
-    connected = socket.create_connection(("127.0.0.1", port))
+    connected = socket.create_connection((host, port))
     return Peer(connected, connected.makefile("rb"))

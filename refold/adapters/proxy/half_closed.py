@@ -13,6 +13,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # Linux lists all TCP connections here, each with the inode of its socket.
 _CONNECTIONS: Final = Path("/proc/net/tcp")
+# A client may connect to an IPv4 address with a socket of IPv6, as Java does.
+_CONNECTIONS_OF_IPV6: Final = Path("/proc/net/tcp6")
+# The bytes before those of an IPv4 address, which make it one of IPv6.
+_MAPPED: Final = b"\0" * 10 + b"\xff\xff"
 # The inode of a connection whose socket was closed.
 _NO_INODE: Final = "0"
 # A client that closes its connection may close its sending half just before.
@@ -83,20 +87,42 @@ def _has_open_socket(local: tuple[str, int], remote: tuple[str, int]) -> bool:
     Both addresses are of IPv4, each with a port.  False if the system does not say.
     """
     try:
-        ends = [_listed(local), _listed(remote)]
-        lines = _CONNECTIONS.read_text().splitlines()
-    except (OSError, ValueError):
+        local_address = IPv4Address(local[0])
+        remote_address = IPv4Address(remote[0])
+    except ValueError:
         return False
+    inode = _inode(
+        _CONNECTIONS,
+        _listed(local_address.packed, local[1]),
+        _listed(remote_address.packed, remote[1]),
+    )
+    if inode is None:
+        inode = _inode(
+            _CONNECTIONS_OF_IPV6,
+            _listed(_MAPPED + local_address.packed, local[1]),
+            _listed(_MAPPED + remote_address.packed, remote[1]),
+        )
+    return inode is not None and inode != _NO_INODE
+
+
+def _inode(connections: Path, local: str, remote: str) -> str | None:
+    """Return the inode of a listed connection; None if the list does not have it."""
+    try:
+        lines = connections.read_text().splitlines()
+    except OSError:
+        return None
     for line in lines:
         fields = line.split()
-        if fields[1:3] == ends:
-            return len(fields) > 9 and fields[9] != _NO_INODE
-    return False
+        if fields[1:3] == [local, remote] and len(fields) > 9:
+            return fields[9]
+    return None
 
 
-def _listed(end: tuple[str, int]) -> str:
-    """Return an address and a port as the list of connections has them."""
-    host, port = end
-    # The list has the four bytes as a number of this machine.
-    number = int.from_bytes(IPv4Address(host).packed, byteorder)
-    return f"{number:08X}:{port:04X}"
+def _listed(address: bytes, port: int) -> str:
+    """Return an address and a port as a list of connections has them."""
+    listed = ""
+    # The lists have each four bytes as a number of this machine.
+    for start in range(0, len(address), 4):
+        number = int.from_bytes(address[start : start + 4], byteorder)
+        listed += f"{number:08X}"
+    return f"{listed}:{port:04X}"
