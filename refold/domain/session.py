@@ -7,7 +7,7 @@ stream's head, so an append never reads the log.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,7 @@ from refold.domain.events import (
     Event,
     Fork,
     HumanReview,
+    Item,
     JsonObject,
     Pin,
     ProviderEdit,
@@ -200,13 +201,13 @@ def decide_with_own_ids(
     This requires that these events contain the open call or the response with the new
     one.  Otherwise the call may be the same one, appended twice, and is refused.
 
-    A result belongs to the oldest open call with its id, and with its tool if the
-    result names one.
+    A result belongs to the open call that ``with_recorded_id`` finds.
 
     Raises the same errors as ``decide``.
     """
     head_before = state.head_seq
     has_response = False
+    answers = AnswersOfCalls()
     accepted: list[Event] = []
     for event in events:
         if isinstance(event, AgentResponse):
@@ -216,9 +217,10 @@ def decide_with_own_ids(
             if has_response or is_new:
                 event = with_own_id(state, event)
         elif isinstance(event, ToolResult):
-            event = with_recorded_id(state, event)
+            event = with_recorded_id(state, event, answers)
         event = accepted_next(state, event)
         state = evolve(state, event)
+        answers.add(state.head_seq, event)
         accepted.append(event)
     return accepted, state
 
@@ -234,21 +236,60 @@ def with_own_id(state: SessionState, call: ToolCall) -> ToolCall:
     return call.model_copy(update={"call_id": _numbered(call.call_id, str(seq))})
 
 
-def with_recorded_id(state: SessionState, result: ToolResult) -> ToolResult:
-    """Return the result with the recorded id of the open call that it answers."""
+class AnswersOfCalls:
+    """The answers that the calls of some events stand in.
+
+    Calls of one answer follow one another.
+    """
+
+    def __init__(self) -> None:
+        # By the seq of a call, that of the first call of its answer.
+        self._first_seqs: dict[int, int] = {}
+        self._first_seq = 0  # of the answer that may continue; 0 without one
+
+    def add(self, seq: int, event: Event) -> None:
+        """Add the next event."""
+        if isinstance(event, ToolCall):
+            self._first_seq = self._first_seq or seq
+            self._first_seqs[seq] = self._first_seq
+        elif not isinstance(event, Item | ProviderEdit | StateUpdate):
+            self._first_seq = 0
+
+    def in_newest(self, seqs: Iterable[int]) -> list[int]:
+        """Return the seqs of the calls in the newest answer that has one of them.
+
+        Calls that were not added count as one answer, which is older.
+        """
+        by_answer: dict[int, list[int]] = {}
+        for seq in seqs:
+            by_answer.setdefault(self._first_seqs.get(seq, 0), []).append(seq)
+        return by_answer[max(by_answer)] if by_answer else []
+
+
+def with_recorded_id(
+    state: SessionState, result: ToolResult, answers: AnswersOfCalls
+) -> ToolResult:
+    """Return the result with the recorded id of the open call that it answers.
+
+    That is the oldest open call with its id in the newest answer.  If the result names
+    a tool, the call is one of this tool, if there is any.
+    """
     provider_id = result.call_id
-    ids = [call_id for call_id in state.open_calls if _is_of(call_id, provider_id)]
-    ids.sort(key=lambda call_id: state.open_calls[call_id].seq)
-    ids_of_tool = [
-        call_id
-        for call_id in ids
-        if state.open_calls[call_id].tool_name == result.tool_name
-    ]
-    for call_id in ids_of_tool or ids:
-        if call_id == provider_id:
-            return result
-        return result.model_copy(update={"call_id": call_id})
-    return result
+    ids: dict[int, str] = {}  # by the seq of the call
+    ids_of_tool: dict[int, str] = {}
+    for call_id, call in state.open_calls.items():
+        if not _is_of(call_id, provider_id):
+            continue
+        ids[call.seq] = call_id
+        if call.tool_name == result.tool_name:
+            ids_of_tool[call.seq] = call_id
+    candidates = ids_of_tool or ids
+    if not candidates:
+        return result
+    call_id = candidates[min(answers.in_newest(candidates))]
+    if call_id == provider_id:
+        return result
+    return result.model_copy(update={"call_id": call_id})
 
 
 def _is_of(recorded: str, provider_id: str) -> bool:

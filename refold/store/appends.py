@@ -31,6 +31,7 @@ from refold.domain.events import Event, Item, JsonObject, ToolCall, ToolResult
 from refold.domain.ids import MAIN, RESERVED, StreamId
 from refold.domain.locks import forkable_lock
 from refold.domain.session import (
+    AnswersOfCalls,
     SessionState,
     accepted_next,
     decide,
@@ -770,17 +771,19 @@ def _drafts_of_item(
     kind = native.kind
     value = item.record["value"]
     begun = state.head_seq
+    answers = AnswersOfCalls()
     drafts: list[ItemDraft] = []
     try:
         for viewed in native.format.view(kind, value, state.open_calls):
             view = viewed if isinstance(viewed, Draft) else Draft(viewed)
-            view = _with_own_id(state, begun, view, item)
+            view = _with_own_id(state, begun, answers, view, item)
             original = view.event
             event = accepted_next(state, _within(original, limits, item))
             named_by_call = _name_from_call(original, event)
             if named_by_call is not None:
                 item.add_text(named_by_call)
             state = evolve(state, event)
+            answers.add(state.head_seq, event)
             drafts.append(_draft_of_view(draft, view, event, item))
     except (InvalidEvent, ValueError, TypeError, LookupError, AttributeError):
         drafts = []
@@ -801,11 +804,16 @@ def _name_from_call(original: Event, accepted: Event) -> str | None:
 
 
 def _with_own_id(
-    state: SessionState, begun: int, draft: Draft, item: RedactedItem
+    state: SessionState,
+    begun: int,
+    answers: AnswersOfCalls,
+    draft: Draft,
+    item: RedactedItem,
 ) -> Draft:
     """Return the draft; if two calls of an item have the same id, with another id.
 
-    begun: the newest seq before the item.
+    begun:   the newest seq before the item.
+    answers: those of the item's calls.
     """
     event = draft.event
     renamed = event
@@ -814,7 +822,7 @@ def _with_own_id(
         if open_call is not None and open_call.seq > begun:
             renamed = with_own_id(state, event)
     elif isinstance(event, ToolResult) and repeats_id(state):
-        renamed = with_recorded_id(state, event)
+        renamed = with_recorded_id(state, event, answers)
     if renamed is event or not isinstance(renamed, ToolCall | ToolResult):
         return draft
     item.add_text(renamed.call_id)

@@ -247,6 +247,26 @@ def test_calls_of_one_id_are_all_imported_with_their_results(tmp_path: Path) -> 
     assert transcript.skipped == ()
 
 
+def test_result_is_imported_behind_the_newest_call_with_its_id(tmp_path: Path) -> None:
+    messages = [
+        SAME_ID[0],
+        calling(call("call_0", "sleep")),
+        {"role": "user", "content": "Stop."},
+        *SAME_ID[1:],
+    ]
+
+    transcript = read_one(write_document(tmp_path, messages))
+
+    tools = {e.call_id: e.tool_name for e in events(transcript) if type(e) is ToolCall}
+    results = [e for e in events(transcript) if isinstance(e, ToolResult)]
+    assert [(tools[e.call_id], e.content) for e in results] == [
+        ("weather", "sun"),
+        ("delete_file", "deleted"),
+        ("weather", "rain"),
+    ]
+    assert transcript.skipped == ()
+
+
 def test_calls_of_one_id_are_imported_once(session: Session, tmp_path: Path) -> None:
     done = []
     for upto in (2, 3, 7, 7):

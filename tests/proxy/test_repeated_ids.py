@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +23,9 @@ PATHS = {
     "gemini": "/v1beta/models/gemini-3:generateContent",
     "ollama": "/api/chat",
     "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
 }
+PROTOCOLS = sorted(PATHS)
 
 
 class Agent:
@@ -48,9 +51,16 @@ class Agent:
 
     def call(self, *numbers: int) -> None:
         """Send the messages; the answer has a call for each number."""
-        message = self._message([{"number": number} for number in numbers])
-        self.exchange(message)
-        self.messages.append(message)
+        self.exchange(self._message(numbers))
+        self.remember(*numbers)
+
+    def remember(self, *numbers: int) -> None:
+        """Add an answer with a call for each number."""
+        message = self._message(numbers)
+        if self.protocol == "openai-responses":
+            self.messages += message["output"]
+        else:
+            self.messages.append(message)
 
     def results(self, *texts: str) -> None:
         """Add the results of the last calls."""
@@ -71,12 +81,18 @@ class Agent:
                 for text in texts:
                     result = {"role": "tool", "tool_name": "run", "content": text}
                     self.messages.append(result)
+            case "openai-responses":
+                for text in texts:
+                    result = {"type": "function_call_output", "call_id": "c"}
+                    self.messages.append({**result, "output": text})
             case _:
                 for text in texts:
                     result = {"role": "tool", "tool_call_id": "c", "content": text}
                     self.messages.append(result)
 
-    def _message(self, arguments: list[dict[str, Any]]) -> dict[str, Any]:
+    def _message(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Return an answer; of Responses, its output."""
+        arguments = [{"number": number} for number in numbers]
         match self.protocol:
             case "gemini":
                 parts = [
@@ -96,6 +112,17 @@ class Agent:
                     for fields in arguments
                 ]
                 return {"role": "assistant", "content": "", "tool_calls": functions}
+            case "openai-responses":
+                items = [
+                    {
+                        "type": "function_call",
+                        "call_id": "c",
+                        "name": "run",
+                        "arguments": json.dumps(fields),
+                    }
+                    for fields in arguments
+                ]
+                return {"output": items}
         calls = [
             {
                 "id": "c",
@@ -109,7 +136,8 @@ class Agent:
     def exchange(self, message: dict[str, Any]) -> None:
         """Send the messages, and record an answer with this message."""
         self.count += 1
-        name = "contents" if self.protocol == "gemini" else "messages"
+        names = {"gemini": "contents", "openai-responses": "input"}
+        name = names.get(self.protocol, "messages")
         request = {"model": "m", "stream": False, name: self.messages}
         now = datetime.now(UTC)
         exchange = Exchange(
@@ -133,6 +161,10 @@ class Agent:
                 answer["content"] = message["content"]
             case "ollama":
                 answer = {"model": "m", "done": True, "message": message}
+            case "openai-responses":
+                answer["object"] = "response"
+                answer["status"] = "completed"
+                answer["output"] = message["output"]
             case _:
                 choice = {"message": message, "finish_reason": "tool_calls"}
                 answer["choices"] = [choice]
@@ -180,7 +212,7 @@ def matches(events: list[Envelope]) -> list[bool | None]:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize("protocol", ["openai-chat", "gemini", "ollama"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_result_follows_its_call_after_an_interrupted_one_with_its_id(
     store: SessionStore, protocol: str, restarted: bool
 ) -> None:
@@ -199,7 +231,35 @@ def test_result_follows_its_call_after_an_interrupted_one_with_its_id(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize("protocol", ["openai-chat", "anthropic-messages"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_first_request_has_results_of_the_newest_calls_with_their_id(
+    store: SessionStore, protocol: str, restarted: bool
+) -> None:
+    agent = Agent(store, protocol)
+    agent.ask("Go.")
+    agent.remember(1)
+    agent.ask("Stop, do something else.")
+    agent.remember(2, 3)
+    agent.results("result 2", "result 3")
+    agent.remember(4)
+    agent.ask("Stop again.")
+    agent.remember(5)
+    agent.results("result 5")
+    agent.call(6)
+    agent.results("result 6")
+    if restarted:
+        agent.restart()
+    agent.call(7)
+
+    assert answered(agent.events()) == {
+        number: f"result {number}" for number in (2, 3, 5, 6)
+    }
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    "protocol", ["anthropic-messages", "openai-chat", "openai-responses"]
+)
 def test_request_with_a_renamed_call_does_not_match(
     store: SessionStore, protocol: str, restarted: bool
 ) -> None:

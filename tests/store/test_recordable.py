@@ -163,6 +163,20 @@ def test_a_result_with_a_tool_name_goes_to_the_call_of_that_tool(
     assert pairs(session) == {"weather": "sun", "delete_file": "deleted"}
 
 
+def test_a_result_answers_the_newest_answer_in_its_append(session: Session) -> None:
+    session.append(
+        [
+            call("sleep"),
+            refold.UserInput(text="Stop. Weather, and delete it."),
+            *ANSWER,
+            result("sun"),
+            result("deleted"),
+        ]
+    )
+
+    assert pairs(session) == {"weather": "sun", "delete_file": "deleted"}
+
+
 def test_an_answer_may_use_the_id_of_an_earlier_call_that_is_open(
     session: Session,
 ) -> None:

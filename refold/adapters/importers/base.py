@@ -53,6 +53,7 @@ from refold.domain.ports import (
     Transcript as Transcript,
 )
 from refold.domain.session import (
+    AnswersOfCalls,
     SessionState,
     decide,
     evolve,
@@ -727,6 +728,7 @@ class Recording:
         self._form = form
         self._name = name
         self._state = SessionState(StreamId("importer", "transcript"))
+        self._answers = AnswersOfCalls()
         self._usage: dict[str, JsonObject] = {}
         # The calls by id, each with the place of its entry.
         self._calls: dict[str, tuple[str, ToolCall]] = {}
@@ -752,7 +754,8 @@ class Recording:
 
     def waits(self, call_id: str) -> bool:
         """Whether the call with this id of a provider has no result yet."""
-        result = with_recorded_id(self._state, ToolResult(call_id=call_id))
+        result = ToolResult(call_id=call_id)
+        result = with_recorded_id(self._state, result, self._answers)
         return result.call_id in self._state.open_calls
 
     def take(self, pieces: Iterable[PieceOrSkipped], origin: Origin) -> None:
@@ -833,13 +836,15 @@ class Recording:
                 )
                 self.skip(why, origin.place)
                 return False
-            draft = with_id(draft, with_recorded_id(self._state, event))
+            recorded = with_recorded_id(self._state, event, self._answers)
+            draft = with_id(draft, recorded)
         try:
             event, state = accepted(self._state, draft.event, draft.meta)
         except (InvalidEvent, ValueError, TypeError, RecursionError):
             self.skip(f"not valid as an event {piece.type}", origin.place)
             return False
         self._state = state
+        self._answers.add(state.head_seq, event)
         if origin.response_id and origin.usage:
             self._usage[origin.response_id] = origin.usage
         if isinstance(event, ToolCall):
