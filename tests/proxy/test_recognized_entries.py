@@ -6,7 +6,9 @@ be lost, or stored twice.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,88 @@ def test_an_input_before_a_call_whose_id_comes_again_is_recognized(
     capture(store, tmp_path, "Go.", call("c", n=1), result("c"), "One.", "Next.")
 
     assert stored_texts(store, USER)["Next."] == 1
+
+
+def branch_of(number: int, text: str, *, parent: int) -> dict[str, Any]:
+    """Return an input behind an earlier entry."""
+    of_branch = entry(number, "user", text)
+    of_branch["parentUuid"] = entry(parent, "user", "")["uuid"]
+    return of_branch
+
+
+def record(
+    store: SessionStore, folder: Path, entries: Sequence[dict[str, Any]], way: str
+) -> None:
+    """Capture or import a transcript."""
+    path = transcript(folder, *entries)
+    if way == "import":
+        store.import_transcript(path, user_id=USER)
+    else:
+        Follower(store, "claude-code", user_id=USER, folder=folder).catch_up()
+
+
+@pytest.mark.parametrize("way", ["capture", "import"])
+def test_an_input_that_the_client_took_back_is_recorded_without_the_proxy(
+    store: SessionStore, tmp_path: Path, way: str
+) -> None:
+    client = client_of(store)
+    client.say("Hello.", "Hi.")
+    client.say("Do something else.", "Done.")
+    entries = [
+        *entries_of("Hello.", "Hi.", "Delete it."),
+        branch_of(4, "Do something else.", parent=2),
+        entry(5, "assistant", "Done."),
+    ]
+
+    record(store, tmp_path, entries, way)
+    session = store.session(user_id=USER, session_id=SESSION)
+    shown = json.dumps(session.context().messages)
+    record(store, tmp_path, entries, way)
+
+    assert set(stored_texts(store, USER).values()) == {1}
+    assert stored_texts(store, USER)["Delete it."] == 1
+    assert "Delete it." not in shown
+
+
+@pytest.mark.parametrize("way", ["capture", "import"])
+def test_an_input_of_an_abandoned_branch_is_not_that_of_the_new_one(
+    store: SessionStore, tmp_path: Path, way: str
+) -> None:
+    client = client_of(store)
+    client.say("Hello.", "Hi.")
+    client.messages.append(user("Go on."))
+    fail(client)
+    client.messages[-1] = user("Do something else.")
+    fail(client)
+    entries = [
+        *entries_of("Hello.", "Hi.", "Do something else."),
+        branch_of(4, "Go on.", parent=3),
+    ]
+
+    record(store, tmp_path, entries, way)
+
+    assert stored_texts(store, USER)["Go on."] == 2
+    assert stored_texts(store, USER)["Do something else."] == 1
+
+
+@pytest.mark.parametrize("way", ["capture", "import"])
+def test_an_input_that_a_client_sends_again_after_an_error_is_stored_once(
+    store: SessionStore, tmp_path: Path, way: str
+) -> None:
+    client = client_of(store)
+    client.say("Hello.", "Hi.")
+    client.messages.append(user("Go on."))
+    fail(client)
+    client.send("Done.")
+    entries = [
+        *entries_of("Hello.", "Hi.", "Go on."),
+        branch_of(4, "Go on.", parent=2),
+        entry(5, "assistant", "Done."),
+    ]
+
+    record(store, tmp_path, entries, way)
+
+    assert set(stored_texts(store, USER).values()) == {1}
 
 
 def test_a_discarded_answer_does_not_hide_an_equal_one(

@@ -1135,9 +1135,8 @@ def _without_recorded(
         after = [draft for draft in entry.after if not next(decisions)]
         is_recorded = len(rest) < len(own)
         if is_recorded:
-            key = entry.native.key
             for number, draft in enumerate(rest):
-                part_key = key if not number else f"{key}\0{number}"
+                part_key = _part_key(entry.native.key, number)
                 before.append(replace(draft, key=part_key, continues=number > 0))
         if before or after or not is_recorded:
             unrecorded.append(
@@ -1149,11 +1148,22 @@ def _without_recorded(
 
 
 def _drafts_of(entries: Sequence[_Entry]) -> list[Draft]:
-    """Return the events in entries, with those that they imply."""
+    """Return the events in entries, with those that they imply.
+
+    The events of an entry have the keys by which edits name them.
+    """
     drafts: list[Draft] = []
     for entry in entries:
-        drafts += (*entry.before, *_events_of(entry.native), *entry.after)
+        drafts += entry.before
+        for number, draft in enumerate(_events_of(entry.native)):
+            drafts.append(replace(draft, key=_part_key(entry.native.key, number)))
+        drafts += entry.after
     return drafts
+
+
+def _part_key(key: str | None, number: int) -> str | None:
+    """Return the key of an event of an entry, the first of which has the entry's."""
+    return f"{key}\0{number}" if key and number else key
 
 
 def _events_of(native: Native) -> list[Draft]:

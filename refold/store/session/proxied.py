@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
@@ -35,6 +35,9 @@ from refold.store.session.core import SessionCore, is_recorded_by_proxy
 _LIMITS: Final = Limits(leaf_bytes=786_432, event_bytes=1_048_576)
 # Fields of ``meta.source`` of an input that the client wrote, not a person.
 _OF_CLIENT: Final = ("attachment", "context", "meta")
+
+# The reasons of edits by which a client shows another branch of its history.
+_OF_BRANCHES: Final = ("fork", "rewind")
 
 _WithText: TypeAlias = AgentResponse | SystemPrompt | UserInput
 
@@ -113,9 +116,10 @@ class ProxiedEvents:
     - Everything else that a request may contain was recorded if the next answer was:
       the request of that answer had it, though perhaps in another form.  Without such
       an answer, an input was recorded if the proxy recorded its text behind the answers
-      and results of earlier entries.  The same decides about what the client wrote
-      itself; without its own text in the log, it was recorded if the input before it
-      was.
+      and results of earlier entries, and not before the request of an earlier input.
+      The same decides about an input that a rewind left out before the next answer,
+      and about what the client wrote itself; without its own text in the log, it was
+      recorded if the input before it was.
 
     An item of the client, such as a snapshot of files, is in no request.
 
@@ -141,6 +145,8 @@ class ProxiedEvents:
         # The newest answer or result that belongs to an event of the transcript.
         self._settled_seq = 0
         self._matched_seq = 0
+        # The seqs of the proxy's requests, ascending.
+        self._requests: list[int] = []
         # The newest request.
         self._asked: str | None = None
         # Whether the newest content of the proxy waits for an answer.  Its request may
@@ -181,6 +187,7 @@ class ProxiedEvents:
     def _read(self, envelope: Envelope) -> None:
         event = envelope.payload
         if isinstance(event, Request):
+            self._requests.append(envelope.seq)
             # A text that comes again stands before the request that leaves it out.
             self._left_out.clear()
             self._of_request.clear()
@@ -232,37 +239,54 @@ class ProxiedEvents:
         decided: list[bool] = []
         for run in _runs(drafts):
             next_answer = answers.get(run.stop, 0)
+            abandoned = _left_out_by_rewinds(drafts[run.start : run.stop])
+            missing: set[str] = set()  # the keys of drafts that were not recorded
             previous = False  # the decision on the input or result before
             for index in run:
                 draft = drafts[index]
                 event = draft.event
                 if isinstance(event, Item | StateUpdate):
-                    decided.append(False)
+                    is_recorded = False
                 elif isinstance(event, ToolResult):
                     result_seq = self._seq_of_call(event)
                     newest_seq = max(newest_seq, result_seq)
-                    previous = result_seq > 0
-                    decided.append(previous)
-                elif next_answer:
-                    decided.append(True)
-                elif _is_prompt(draft):
-                    previous = self._take_input(event, after=newest_seq)
-                    decided.append(previous)
+                    is_recorded = result_seq > 0
+                    previous = is_recorded
+                elif _leaves_out(draft, missing):
+                    is_recorded = False
+                elif next_answer and draft.key not in abandoned:
+                    is_recorded = True
                 else:
-                    # Text of the client itself may stand before the input, too.
-                    is_recorded = self._take_input(event, after=newest_seq)
-                    decided.append(is_recorded or previous)
+                    input_seq = self._take_input(event, after=newest_seq)
+                    is_recorded = input_seq is not None
+                    if _is_prompt(draft):
+                        if input_seq is not None:
+                            newest_seq = max(
+                                newest_seq, self._request_before(input_seq)
+                            )
+                        previous = is_recorded
+                    elif previous:
+                        # Text of the client itself may stand before the input, too.
+                        is_recorded = True
+                if not is_recorded and draft.key is not None:
+                    missing.add(draft.key)
+                decided.append(is_recorded)
             if run.stop < len(drafts):
                 decided.append(next_answer > 0)
                 newest_seq = max(newest_seq, next_answer)
         self._matched_seq = newest_seq
         return decided
 
-    def _take_input(self, event: Event, *, after: int) -> bool:
-        """Whether the proxy recorded an input behind this seq."""
+    def _take_input(self, event: Event, *, after: int) -> int | None:
+        """Return the seq behind this one at which the proxy recorded an input."""
         if not isinstance(event, UserInput | SystemPrompt):
-            return False
-        return self._take_text(event, after=after) is not None
+            return None
+        return self._take_text(event, after=after)
+
+    def _request_before(self, seq: int) -> int:
+        """Return the seq of the newest request before a seq; 0 without one."""
+        index = bisect_left(self._requests, seq)
+        return self._requests[index - 1] if index else 0
 
     def may_follow(self, drafts: Sequence[Draft]) -> bool:
         """Whether a proxy that runs may still record the last of these drafts.
@@ -401,6 +425,24 @@ def _is_prompt(draft: Draft) -> bool:
     return isinstance(draft.event, UserInput) and not any(
         name in source for name in _OF_CLIENT
     )
+
+
+def _left_out_by_rewinds(drafts: Iterable[Draft]) -> set[str]:
+    """Return the keys of the drafts that the client left by going back."""
+    keys: set[str] = set()
+    for draft in drafts:
+        event = draft.event
+        is_edit = isinstance(event, ProviderEdit) and event.reason in _OF_BRANCHES
+        if is_edit and draft.mark is not None:
+            keys.update(draft.mark.left_out)
+    return keys
+
+
+def _leaves_out(draft: Draft, keys: Container[str]) -> bool:
+    """Whether a draft is an edit that leaves out one of these drafts."""
+    if draft.mark is None:
+        return False
+    return any(key in keys for key in draft.mark.left_out)
 
 
 def _runs(drafts: Sequence[Draft]) -> Iterator[range]:
