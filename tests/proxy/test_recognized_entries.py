@@ -19,6 +19,7 @@ from refold.adapters.proxy import history
 from refold.adapters.proxy.exchange import Exchange
 from refold.adapters.proxy.history import Entry, History, Item, Plan, plan
 from refold.adapters.proxy.recorder import StoreRecorder
+from refold.domain.events import AgentResponse
 from refold.store import SessionStore
 from tests.proxy.test_beside_capture import SESSION, USER, entry, transcript
 from tests.proxy.test_orders_of_capture import OfCodex, content_of
@@ -26,6 +27,7 @@ from tests.support.wire import (
     WireClient,
     agent,
     call,
+    check_contexts,
     reply,
     result,
     stored_texts,
@@ -253,6 +255,50 @@ def test_an_input_that_a_client_sends_again_after_an_error_is_stored_once(
     record(store, tmp_path, entries, way)
 
     assert set(stored_texts(store, USER).values()) == {1}
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_a_new_answer_that_equals_a_captured_one_is_stored_with_its_tokens(
+    store: SessionStore, tmp_path: Path, kept: int
+) -> None:
+    contents = ("Hello.", "Hi.", "Go on.", "Done.")
+    entries = entries_of(*contents)
+    for number, of_content in enumerate(entries):
+        of_content["message"]["id"] = f"msg_captured_{number}"
+    record(store, tmp_path, entries, "capture")
+    client = client_of(store)
+    client.messages[:] = [user("Hello."), agent("Hi."), user("Go on.")][:kept]
+    again = contents[kept]
+
+    client.send(again)
+    client.say("Thanks.", "Gladly.")
+
+    session = store.session(user_id=USER, session_id=SESSION)
+    answers = [
+        event.payload
+        for event in session.events(types=("agent_response",))
+        if isinstance(event.payload, AgentResponse) and event.payload.text == again
+    ]
+    assert [answer.usage is None for answer in answers] == [True, False]
+    assert check_contexts(store, client, USER) == 2
+
+
+def test_an_answer_with_its_captured_id_is_stored_once(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    """On a busy machine, a request may be recorded after its answer arrived."""
+    client = client_of(store)
+    client.messages.append(user("Hello."))
+    entries = entries_of("Hello.", "Hi.")
+    entries[1]["message"]["id"] = "msg_1"
+    record(store, tmp_path, entries, "capture")
+    exchange = begun(client)
+    client.recorder.finish(exchange, reply("Hi.", message_id="msg_1"))
+    client.messages.append(agent("Hi."))
+    client.say("Thanks.", "Gladly.")
+
+    assert set(stored_texts(store, USER).values()) == {1}
+    assert check_contexts(store, client, USER) == 2
 
 
 def test_a_discarded_answer_does_not_hide_an_equal_one(

@@ -61,11 +61,14 @@ def captured_events(
     digest: Digest,
     *,
     after: int,
+    response_id: str | None,
 ) -> list[Entry | None]:
     """Return for each item of an answer its event from another writer.
 
     The event is None if no other writer has appended the item yet.
 
+    response_id: the provider's id of the answer.  An event with another id belongs to
+           another answer, which may be equal.
     after: the seq of the request.  A slow store may record a request after the capture
            of its answer.  Such an answer has calls that the request does not have, and
            texts behind everything that the request has.
@@ -75,12 +78,21 @@ def captured_events(
     shown = set(history.shown)
     used: list[int] = []
     for seq in history.captured:
-        is_call = history.entries[seq].type == "tool_call"
+        entry = history.entries[seq]
+        is_call = entry.type == "tool_call"
         is_left_out = seq not in shown and (is_call or seq > newest_in_request)
-        if seq <= after and not is_left_out:
+        is_earlier = seq <= after and not is_left_out
+        if is_earlier or _is_of_other_answer(entry, response_id):
             used.append(seq)
     captured = _Captured(history, redact, digest, used)
     return [captured.take(item) for item in items]
+
+
+def _is_of_other_answer(entry: Entry, response_id: str | None) -> bool:
+    """Whether an event belongs to an answer with another id of the provider."""
+    if not entry.response_id or not response_id:
+        return False
+    return entry.response_id != response_id
 
 
 def left_out_by_late_request(

@@ -30,6 +30,8 @@ MATCHED_BY_ID: Final = ("tool_call", "tool_result")
 # The most messages whose items are remembered, and the most bytes of their content.
 _MOST_MESSAGES: Final = 10_000
 _MOST_BYTES: Final = 32 << 20
+# The beginning of the name that an importer gives a response whose id it does not know.
+_OF_IMPORTER: Final = "msg:"
 # The digits of a digest.  Redaction takes no word of letters for a number.
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 # Fewer equal events behind new ones are a coincidence, such as a second "yes".
@@ -209,6 +211,7 @@ class Entry:
     changed: whether contexts show it redacted or cut.
     recorded_id: of a call or a result, its call id in the log if that is not the
              provider's; else empty.
+    response_id: the provider's id of its answer; empty if it is not known.
     edits:   the seqs of the edits that change its content.
     """
 
@@ -222,6 +225,7 @@ class Entry:
     status: str = ""
     changed: bool = False
     recorded_id: str = ""
+    response_id: str = ""
     edits: tuple[int, ...] = ()
 
     @classmethod
@@ -452,7 +456,11 @@ def _entry_of(envelope: Envelope, digest: Digest) -> Entry | None:
         is_changed = recorded != item.digest
         item = item._replace(digest=recorded, bare=str(bare or ""))
     recorded_id = recorded_call_id(envelope.payload, envelope.meta)
-    return Entry.of(envelope.seq, item, changed=is_changed, recorded_id=recorded_id)
+    entry = Entry.of(envelope.seq, item, changed=is_changed, recorded_id=recorded_id)
+    response_id = envelope.meta.response_id or ""
+    if not response_id.startswith(_OF_IMPORTER):
+        entry.response_id = response_id
+    return entry
 
 
 def recorded_call_id(event: Event, meta: Meta) -> str:

@@ -375,14 +375,20 @@ class StoreRecorder:
         return thread.head_seq
 
     def _without_captured(
-        self, thread: Thread, contents: list[_Content], state: SessionState, seq: int
+        self,
+        thread: Thread,
+        contents: list[_Content],
+        state: SessionState,
+        seq: int,
+        response_id: str | None,
     ) -> tuple[list[_Content], list[int]]:
         """Return the events of an answer that no other writer has appended.
 
         Also returns the seqs of the others that contexts do not show, because the
         request was recorded after them.
 
-        seq: of the request.
+        seq:         of the request.
+        response_id: of the answer.
         """
         history = thread.history
         if not history.captured:
@@ -390,7 +396,9 @@ class StoreRecorder:
         items = [content.item for content in contents if content.item is not None]
         redact = _redacting(thread, state)
         digest = self._threads.digest
-        captured = captured_events(history, items, redact, digest, after=seq)
+        captured = captured_events(
+            history, items, redact, digest, after=seq, response_id=response_id
+        )
         left_out = left_out_by_late_request(history, captured, after=seq)
         entries = iter(captured)
         missing: list[_Content] = []
@@ -562,7 +570,7 @@ class StoreRecorder:
                 )
                 contents.append(_Content(draft, item))
             contents, left_out = self._without_captured(
-                thread, contents, state, opened.seq
+                thread, contents, state, opened.seq, wire.response_id
             )
             if left_out:
                 edit = ProviderEdit(
