@@ -13,7 +13,7 @@ from refold.adapters.proxy.exchange import Answer, Exchange
 from refold.adapters.proxy.protocols import named
 from refold.adapters.proxy.recorder import StoreRecorder
 from refold.domain.envelope import Envelope
-from refold.domain.events import Request, ToolCall, ToolResult
+from refold.domain.events import AgentResponse, Request, ToolCall, ToolResult
 from refold.store import SessionStore
 
 USER = "ada"
@@ -273,6 +273,49 @@ def test_request_with_a_renamed_call_does_not_match(
 
     assert answered(agent.events()) == {1: "result 1", 2: "result 2"}
     assert matches(agent.events()) == [True, False]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("protocol", ["gemini", "ollama"])
+def test_parallel_calls_of_which_a_client_keeps_each_as_a_message_are_stored_once(
+    store: SessionStore, protocol: str, restarted: bool
+) -> None:
+    agent = Agent(store, protocol)
+    agent.ask("Go.")
+    for number in (1, 3):
+        agent.exchange(agent._message([number, number + 1]))
+        agent.remember(number)
+        agent.remember(number + 1)
+        agent.results(f"result {number}", f"result {number + 1}")
+        if restarted:
+            agent.restart()
+    agent.call(5)
+
+    events = agent.events()
+    types = [event.type for event in events]
+    assert types.count("tool_call") == 5
+    assert "provider_edit" not in types
+    assert answered(events) == {number: f"result {number}" for number in range(1, 5)}
+    assert matches(events) == [True] * 3
+
+
+def test_text_of_which_a_client_keeps_each_chunk_as_a_content_is_stored_once(
+    store: SessionStore,
+) -> None:
+    agent = Agent(store, "gemini")
+    agent.ask("Go.")
+    parts: list[dict[str, Any]] = [{"text": "I "}, {"text": "look."}]
+    agent.exchange({"role": "model", "parts": parts})
+    agent.messages += [{"role": "model", "parts": [part]} for part in parts]
+    agent.ask("Thanks.")
+    agent.call(1)
+
+    texts = [
+        event.payload.text
+        for event in agent.events()
+        if isinstance(event.payload, AgentResponse) and event.payload.text
+    ]
+    assert texts == ["I look."]
 
 
 @pytest.mark.parametrize("text", ["", "I look."])

@@ -93,6 +93,9 @@ class Reading:
         convert = partial(self._converted, message, role, place, notes)
         if role in _RESULT and base.text(message, "tool_call_id") is None:
             converted = convert()  # it answers a call of the messages before it
+        elif role == "assistant" and self._ids.continues_answer:
+            converted = convert()  # its ids follow those of the message before it
+            self._ids.take(converted)
         else:
             converted = self._conversions.message(message, notes, convert)
             self._ids.take(converted)
@@ -118,7 +121,7 @@ class Reading:
             events = inputs.events()
         elif role == "assistant":
             wire_role = "assistant"
-            blocks = _blocks(message, DerivedIds(), place, notes)
+            blocks = _blocks(message, self._ids.continued(), place, notes)
             events = tuple(events_of({"content": blocks})) if blocks else ()
             events = (*events, *_items(message, self._form))
         elif role in _RESULT:

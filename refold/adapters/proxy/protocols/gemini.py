@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from refold.adapters.importers import base, exit_codes
 from refold.adapters.importers.response import events_of
 from refold.adapters.proxy.conversation import (
-    Role,
     WireAnswer,
     WireMessage,
     WireRequest,
@@ -100,7 +99,7 @@ def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:
         model=_model(envelope, path),
         system=_system(_field(fields, "systemInstruction"), notes),
         tools=tuple(_tools(base.each(fields, "tools"))),
-        messages=settled(reading.messages, NAME, notes),
+        messages=settled(reading.messages(), NAME, notes),
         options={**outer, **options},
         hint=clients.hint(headers, {**envelope, **fields}),
         stream=endpoint(path).endswith(_METHODS[1]),
@@ -171,15 +170,28 @@ _CONVERSIONS: Final = Conversions()
 
 
 class _Reading:
-    """Reads the contents of a request, in their order."""
+    """Reads the contents of a request, in their order.
+
+    Neighboring contents of the model are one message: some clients keep each chunk of
+    a stream as a content of its own.
+    """
 
     def __init__(self, notes: Notes) -> None:
-        self.messages: list[WireMessage] = []
+        self._messages: list[WireMessage] = []
         self._notes = notes
         self._ids = DerivedIds()
+        # The contents of the model since the last content of somebody else, and their
+        # places.
+        self._of_model: list[dict[str, Any]] = []
+        self._places: list[str] = []
 
     def take(self, content: Any, place: str) -> None:
         """Take the next content."""
+        if base.text(content, "role") == "model":
+            self._of_model.append(content)
+            self._places.append(place)
+            return
+        self._end_answer()
         parts = base.sequence(content, "parts")
         if isinstance(content, str):
             parts = [content]
@@ -191,31 +203,49 @@ class _Reading:
                 call_id = base.text(_field(part, "functionResponse"), "id")
                 if call_id is not None:
                     self._ids.of_result(None, call_id)
-            converted = convert()
+            self._add(convert(), notes)
         else:
             converted = _CONVERSIONS.message(content, notes, convert)
             self._ids.take(converted)
+            self._add(converted, notes)
+
+    def messages(self) -> list[WireMessage]:
+        """Return all messages."""
+        self._end_answer()
+        return self._messages
+
+    def _add(self, message: WireMessage, notes: Notes) -> None:
+        """Add a message, and the notes of its conversion."""
         self._notes.add_all(notes)
-        self.messages.append(converted)
+        self._messages.append(message)
+
+    def _end_answer(self) -> None:
+        """Add the contents of the model, up to here, as one message."""
+        contents = self._of_model
+        if not contents:
+            return
+        notes = Notes()
+        convert = partial(_answer_in, contents, self._places, notes)
+        key = contents[0] if len(contents) == 1 else contents
+        converted = _CONVERSIONS.message(key, notes, convert)
+        self._ids.take(converted)
+        self._add(converted, notes)
+        self._of_model = []
+        self._places = []
 
     def _converted(
         self, content: Any, parts: list[Any], place: str, notes: Notes
     ) -> WireMessage:
-        """Return a content as events."""
+        """Return a content of the user as events."""
         role = base.text(content, "role")
-        wire_role: Role = "user"
-        if role == "model":
-            wire_role = "assistant"
-            blocks = _blocks(parts, DerivedIds(), place, notes)
-            events = tuple(events_of({"content": blocks})) if blocks else ()
-        elif role in _OF_USER and isinstance(content, dict | str):
+        if role in _OF_USER and isinstance(content, dict | str):
             events = self._user(parts, place, notes)
         else:
             notes.add(NOT_CONVERTED, f"{place}: content of an unknown role")
             events = (Item(format=NAME, kind="content", value=content),)
         if not events:
             notes.add(EMPTY_MESSAGE, place)
-        return WireMessage(wire_role, events)
+        return WireMessage("user", events)
 
     def _user(self, parts: list[Any], place: str, notes: Notes) -> tuple[Event, ...]:
         """Return the inputs and the results in a content of the user."""
@@ -264,6 +294,37 @@ class _Reading:
             content=content,
             status="error" if failed else "ok",
         )
+
+
+def _answer_in(
+    contents: Iterable[dict[str, Any]], places: Sequence[str], notes: Notes
+) -> WireMessage:
+    """Return contents of the model as one message.
+
+    places: those of the contents.
+    """
+    parts: list[_Part] = []
+    for content, place in zip(contents, places, strict=True):
+        parts += _parts(base.sequence(content, "parts"), place)
+    blocks = _blocks(parts, DerivedIds(), notes)
+    events = tuple(events_of({"content": blocks})) if blocks else ()
+    if not events:
+        notes.add(EMPTY_MESSAGE, places[0])
+    return WireMessage("assistant", events)
+
+
+class _Part(NamedTuple):
+    """A part of a content of the model, and its place."""
+
+    value: Any
+    place: str
+
+
+def _parts(values: Iterable[Any], place: str) -> list[_Part]:
+    """Return the parts of a content at a place."""
+    return [
+        _Part(value, f"{place}.parts[{index}]") for index, value in enumerate(values)
+    ]
 
 
 def _is_unnamed_result(part: Any) -> bool:
@@ -331,16 +392,14 @@ def _file_block(part: Any) -> JsonObject:
     return {"type": kind, "source": source}
 
 
-def _blocks(
-    parts: Iterable[Any], ids: DerivedIds, place: str, notes: Notes
-) -> list[Any]:
-    """Return the parts of a model's content as blocks of the Messages API.
+def _blocks(parts: Iterable[_Part], ids: DerivedIds, notes: Notes) -> list[Any]:
+    """Return the parts of a model's contents as blocks of the Messages API.
 
     Neighboring texts are one block, because a stream cuts them anywhere.  A signature
     becomes a block of thinking without text: behind a text, and before a call.
     """
     run = _Run()
-    for index, part in enumerate(parts):
+    for part, place in parts:
         text = part if isinstance(part, str) else base.at(part, "text")
         signature = base.text(_field(part, "thoughtSignature"))
         if isinstance(text, str):
@@ -362,7 +421,7 @@ def _blocks(
             run.blocks.append(block)
         else:
             kind = _kind(part)
-            notes.add(NOT_CONVERTED, f"{place}.parts[{index}]: {base.shown(kind)}")
+            notes.add(NOT_CONVERTED, f"{place}: {base.shown(kind)}")
             run.blocks.append({"type": kind, "part": part})
     run.end()
     return run.blocks
@@ -476,7 +535,7 @@ class _Joined:
 
     def answer(self, notes: Notes) -> WireAnswer:
         """Return the answer, as far as it came."""
-        blocks = _blocks(self._parts, DerivedIds(), "content", notes)
+        blocks = _blocks(_parts(self._parts, "content"), DerivedIds(), notes)
         reason = base.text(self._candidate, "finishReason")
         reason = reason or base.text(self._fields, "promptFeedback", "blockReason")
         rest: JsonObject = {}

@@ -202,30 +202,51 @@ class DerivedIds:
     """Gives ids to calls that have none, and finds the calls that results answer.
 
     An id consists of the tool's name and a number, which counts the calls of the tool
-    in one message: ``shell:0``.  So it is the same in the answer and in each later
+    in one answer: ``shell:0``.  So it is the same in the answer and in each later
     request.  Only calls that wait for their results at the same time have different
     ids.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._is_in_answer = False  # whether the last message is the model's
         # The id and the tool of each call without a result.
         self._waiting: list[tuple[str, str]] = []
 
-    def begin(self) -> None:
-        """Begin a message of the model."""
-        self._counts.clear()
-        self._waiting.clear()
+    @property
+    def continues_answer(self) -> bool:
+        """Whether a next message of the model may need ids that follow derived ones.
+
+        Some clients keep each chunk of a stream as a message of its own.
+        """
+        return self._is_in_answer and bool(self._counts)
+
+    def continued(self) -> DerivedIds:
+        """Return ids for the calls of a next message of the model."""
+        ids = DerivedIds()
+        if self._is_in_answer:
+            ids._counts.update(self._counts)
+        return ids
 
     def take(self, message: WireMessage) -> None:
         """Take a converted message, whose calls then wait for results without ids."""
-        if message.role == "assistant":
-            self.begin()
+        if message.role != "assistant":
+            self._is_in_answer = False
+        elif not self._is_in_answer:
+            self._counts.clear()
+            self._waiting.clear()
+            self._is_in_answer = True
         for event in message.events:
             if isinstance(event, ToolCall):
-                self.of_call(event.tool_name, event.call_id)
+                self._take_call(event.tool_name, event.call_id)
             elif isinstance(event, ToolResult):
                 self.of_result(event.tool_name, event.call_id)
+
+    def _take_call(self, tool: str, call_id: str) -> None:
+        """Let a call with an id, which may be derived, wait for its result."""
+        if call_id == f"{tool}:{self._counts[tool]}":
+            self._counts[tool] += 1
+        self._waiting.append((call_id, tool))
 
     def of_call(self, tool: str, call_id: str | None = None) -> str:
         """Return the id of the next call, which has one or gets one."""
@@ -242,6 +263,7 @@ class DerivedIds:
         call_id: the id in the result.  Without one, it answers the oldest call of its
                  tool, or of any tool.
         """
+        self._is_in_answer = False
         for index, (waiting_id, called_tool) in enumerate(self._waiting):
             if call_id is None:
                 is_answered = tool is None or tool == called_tool
