@@ -40,16 +40,19 @@ def gate(store: SessionStore, verifier: Verifier) -> Gate:
 def client_for(gate: Gate, verifier: Verifier) -> Iterator[ClientFor]:
     """Creates clients with a user's token and scopes. User None gets no token."""
     clients: list[TestClient] = []
+    running = TestClient(gate)
 
     def create(user: str | None = "ada", *scopes: str) -> TestClient:
         client = TestClient(gate, raise_server_exceptions=False, follow_redirects=False)
         if user is not None:
             token = verifier.mint(user, scopes or SCOPES[:4])
             client.headers["Authorization"] = f"Bearer {token}"
+        # In the event loop of the application, as all clients of a real server are.
+        client.portal = running.portal
         clients.append(client)
         return client
 
-    with TestClient(gate):
+    with running:
         yield create
     for client in clients:
         client.close()

@@ -15,8 +15,8 @@ import time
 import traceback
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from contextvars import ContextVar
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context, ContextVar
 from os.path import basename
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -32,7 +32,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from refold.adapters.frameworks.mcp import server
 from refold.adapters.server import pages, routes
 from refold.adapters.server.access_tokens import Caller, TokenRefused, Verifier
 from refold.adapters.server.refusals import (
@@ -593,13 +592,14 @@ def application(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as running:
-            with suppress(errors.InvalidConfiguration):  # MCP is not installed
-                # A manager of sessions runs only once; an application may start again.
-                tools = server(store, lambda: _caller.get().user_id)
-                app.state.tools = _mcp_application(tools)
-                await running.enter_async_context(tools.session_manager.run())
+        # New ones for each start: a manager of MCP's sessions runs only once.
+        tools = _Tools(store)
+        app.state.tools = tools
+        try:
             yield
+        finally:
+            app.state.tools = None
+            await tools.close()
 
     app = FastAPI(
         title="Refold",
@@ -687,27 +687,85 @@ def _trace_receiver(store: SessionStore) -> Callable[[], TraceReceiver]:
     return receiver
 
 
-def _mcp_application(tools: Any) -> Asgi:
-    """Return the application that serves the tools of MCP over HTTP."""
+class _Tools:
+    """The application with the tools of MCP, which the first request loads.
+
+    One task runs it until ``close``, because a manager of MCP's sessions must be
+    entered and left by the same task.
+    """
+
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+        self._loaded: asyncio.Future[Asgi | None] = asyncio.Future()
+        self._closing = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    async def application(self) -> Asgi | None:
+        """Return the application; None if MCP is not installed.
+
+        Raises the error of tools that cannot be loaded.
+        """
+        if self._running is None:
+            # In an empty context: the task outlives the request and its caller.
+            self._running = asyncio.create_task(self._run(), context=Context())
+        # Shielded, because other requests wait for the same application.
+        return await asyncio.shield(self._loaded)
+
+    async def _run(self) -> None:
+        try:
+            tools = await asyncio.to_thread(_load_tools, self._store)
+        except errors.InvalidConfiguration:
+            self._loaded.set_result(None)
+            return
+        except Exception as error:
+            self._loaded.set_exception(error)
+            return
+        async with tools.manager.run():
+            self._loaded.set_result(tools.app)
+            await self._closing.wait()
+
+    async def close(self) -> None:
+        """End the application; waits for tools that are being loaded."""
+        self._closing.set()
+        if self._running is not None:
+            await self._running
+
+
+class _LoadedTools(NamedTuple):
+    """The application with the tools of MCP, and the manager that must run with it.
+
+    manager: MCP's ``StreamableHTTPSessionManager``.
+    """
+
+    app: Asgi
+    manager: Any
+
+
+def _load_tools(store: SessionStore) -> _LoadedTools:
+    """Load the tools of MCP.  Raises InvalidConfiguration if it is not installed."""
+    from refold.adapters.frameworks.mcp import server
+
+    tools = server(store, lambda: _caller.get().user_id)
     from mcp.server.transport_security import TransportSecuritySettings
 
     # DNS rebinding gains nothing here, because the other site has no token.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    app: Asgi = tools.streamable_http_app(
-        stateless_http=True, transport_security=security
-    )
-    return app
+    app = tools.streamable_http_app(stateless_http=True, transport_security=security)
+    return _LoadedTools(app, tools.session_manager)
 
 
 def _with_tools(app: FastAPI) -> Asgi:
     """Return the application with the tools of MCP at ``/mcp``.
 
-    They accept a token in the header only, never a cookie.
+    The first request loads them.  They accept a token in the header only, never a
+    cookie.
     """
 
     async def routed(scope: Message, receive: Receive, send: Send) -> None:
-        tools: Asgi | None = app.state.tools
-        if scope["type"] != "http" or scope["path"] != "/mcp" or tools is None:
+        tools: Asgi | None = None
+        if scope["type"] == "http" and scope["path"] == "/mcp" and app.state.tools:
+            tools = await app.state.tools.application()
+        if tools is None:
             await app(scope, receive, send)
             return
         state = scope["state"]
