@@ -15,6 +15,7 @@ from hypothesis import given, strategies as st
 
 from refold.projections.context import constraints
 from refold.projections.context.constraints import constraints_in
+from refold.projections.context.marked_patterns import MarkedPattern, SentenceWords
 
 FOLDER = Path(__file__).parent / "constraints"
 SETS = {
@@ -89,19 +90,11 @@ def test_the_time_grows_with_the_length_only(unit: str) -> None:
     assert seconds(80_000) < 64 * max(seconds(10_000), 0.01)
 
 
-class _EverySign(constraints._Signs):
-    """The words of a sentence, as if it could match every pattern."""
-
-    def __init__(self, _: str) -> None:
-        self.words = None
-
-
 def kind_by_all_patterns(sentence: str) -> str | None:
     """Return what a sentence states, without a pattern that is skipped."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(constraints, "_Signs", _EverySign)
-        # A first word with other letters than ASCII lets no pattern be skipped.
-        patch.setattr(constraints, "_first_word", lambda _: "é")
+        patch.setattr(SentenceWords, "may_match", lambda *_: True)
+        patch.setattr(MarkedPattern, "may_begin", lambda *_: True)
         return constraints._kind_of(sentence)
 
 
@@ -122,7 +115,7 @@ def test_no_labelled_sentence_needs_a_pattern_that_is_skipped(
 @given(
     st.lists(
         st.one_of(
-            st.sampled_from(sorted(constraints._SIGN_WORDS)),
+            st.sampled_from(sorted(constraints._MARKED_WORDS)),
             st.sampled_from(WORDS),
             st.sampled_from(LABELLED),
         ),

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import refold
 from refold.domain.errors import InvalidConfiguration
+from refold.projections.context import constraints
 from refold.redaction.checks import extents, names
 from refold.redaction.engines import syntax
 from refold.redaction.engines.syntax import Item, Op
@@ -63,7 +64,13 @@ class Expression(NamedTuple):
 def expressions() -> Sequence[Expression]:
     """Every expression of rules, of judges, and of code, once each."""
     unique: dict[tuple[str, str], Expression] = {}
-    for expression in (*_of_rules(), *_of_judges(), *_of_code(), *_of_functions()):
+    for expression in (
+        *_of_rules(),
+        *_of_judges(),
+        *_of_code(),
+        *_of_functions(),
+        *_of_marked_patterns(),
+    ):
         kind, _, _ = expression.name.partition(" ")
         is_of_code = kind not in ("rule", "before", "context")
         unique.setdefault(
@@ -162,6 +169,16 @@ def _of_functions() -> Iterator[Expression]:
             pattern = function(delimiter)
             name = f"refold.redaction.checks.extents:{function.__name__}({delimiter!r})"
             yield Expression(name, pattern.pattern, _used(pattern, frozenset()))
+
+
+def _of_marked_patterns() -> Iterator[Expression]:
+    """The patterns of constraints, which are searched for, or matched at one place."""
+    for name, pattern in constraints._ANYWHERE.items():
+        place = f"refold.projections.context.constraints:{name}"
+        yield Expression(place, pattern.source, _used(pattern.expression, frozenset()))
+    for name, pattern in constraints._BEGINNINGS.items():
+        place = f"refold.projections.context.constraints:{name}"
+        yield Expression(place, pattern.source, pattern.match)
 
 
 def _patterns_in(value: object) -> Iterator[re.Pattern[str]]:

@@ -11,12 +11,12 @@ people, questions, code, and quotations are none, although they use the same wor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import chain
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.canonical import load_packaged_toml
+from refold.projections.context.marked_patterns import MarkedPattern, SentenceWords
 
 Kind = Literal["prohibition", "rule", "approval", "permission"]
 
@@ -160,8 +160,17 @@ def _kind_of(sentence: str) -> Kind | None:
 # ---- English ----
 
 
-def _one_of(name: str) -> str:
-    return "(?:" + "|".join(sorted(_WORDS[name].split(), key=len, reverse=True)) + ")"
+_LISTS: Final = {
+    f"<{name}>": "|".join(_WORDS[name].split())
+    for name in ("verbs", "ordinary", "no_report", "subjects")
+}
+
+
+def _with_lists(expression: str) -> str:
+    """Replace the names of lists, such as <verbs>, by their words joined by "or"."""
+    for name, words in _LISTS.items():
+        expression = expression.replace(name, words)
+    return expression
 
 
 def _pattern(name: str, *, words: bool = False, ends: bool = False) -> re.Pattern[str]:
@@ -171,9 +180,7 @@ def _pattern(name: str, *, words: bool = False, ends: bool = False) -> re.Patter
     ends:  whether it ends there.
     """
     alternatives = "|".join(_WORDS["patterns"][name])
-    for list_name in ("verbs", "ordinary", "no_report"):
-        alternatives = alternatives.replace(f"<{list_name}>", _one_of(list_name))
-    pattern = f"(?:{alternatives})"
+    pattern = f"(?:{_with_lists(alternatives)})"
     if words:
         pattern = rf"\b{pattern}\b"
     elif ends:
@@ -181,10 +188,31 @@ def _pattern(name: str, *, words: bool = False, ends: bool = False) -> re.Patter
     return re.compile(pattern, re.IGNORECASE)
 
 
+def _marked_patterns(*, anywhere: bool) -> dict[str, MarkedPattern]:
+    """Return the patterns of a table by name.
+
+    anywhere: whether a sentence has them anywhere, as whole words; if not, a clause
+              begins with them.
+    """
+    table = _WORDS["anywhere" if anywhere else "beginnings"]
+    return {
+        name: MarkedPattern(map(_with_lists, alternatives), whole_words=anywhere)
+        for name, alternatives in table.items()
+    }
+
+
+_ANYWHERE: Final = _marked_patterns(anywhere=True)
+_BEGINNINGS: Final = _marked_patterns(anywhere=False)
+_MARKED_WORDS: Final = frozenset().union(
+    *(pattern.marked_words for pattern in _ANYWHERE.values()),
+    *(pattern.marked_words for pattern in _BEGINNINGS.values()),
+)
+
 _QUOTATION: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|`[^`\n]*`")
+_POLITE_WORDS: Final = ("ok", "okay", "please", "alright", "thanks", "right")
+_LONGEST_POLITE_WORD: Final = max(map(len, _POLITE_WORDS))
 _POLITE_END: Final = re.compile(
-    r",?(?<!\s)\s*+(?:(?:ok|okay|please|alright|thanks|right)\s*[?.!]*)+$",
-    re.IGNORECASE,
+    rf",?(?<!\s)\s*+(?:(?:{'|'.join(_POLITE_WORDS)})\s*[?.!]*)+$", re.IGNORECASE
 )
 # A report of what a text, a program, or another person says.
 _REPORT: Final = _pattern("report", words=True)
@@ -195,20 +223,23 @@ _POLITE_QUESTION: Final = re.compile(
     r"(?:never|always|only|not|avoid \w+|stop \w+ing|make sure)\b",
     re.IGNORECASE,
 )
-# Openings before an instruction, as often as they come.
-_OPENING: Final = re.compile(
-    rf"(?:{_pattern('opening').pattern}(?:[\s,:*_—–-]+|$))+", re.IGNORECASE
+# Words before an instruction, and any number of them.
+_OPENING: Final = _BEGINNINGS["opening"]
+_OPENINGS: Final = re.compile(
+    rf"(?:{_OPENING.source}(?:[\s,:*—–-]+|$))+", re.IGNORECASE
 )
+# The beginning of an adverbial that ends without a comma.
+_FROM_NOW_ON: Final = _BEGINNINGS["from_now_on"]
 # "For this task, …", "Since it is slow, …": the instruction follows.
 _ADVERBIAL: Final = re.compile(
     r"(?:for|in|on|during|while|when|whenever|every time|each time|since|because|as|if"
     r"|unless|until|once|after|before|should|apart from|except for|other than|starting"
     r"|from|within|throughout|going|without)\b[^,:]{1,160}[,:]\s+"
-    r"|(?:from now on|from here on|going forward|in (?:the )?future)\s+",
+    rf"|{_FROM_NOW_ON.source}\s+",
     re.IGNORECASE,
 )
 # An adverbial that makes every instruction after it a standing one.
-_STANDING: Final = _pattern("standing")
+_STANDING: Final = _BEGINNINGS["standing"]
 _CLAUSE_BREAK: Final = re.compile(
     r"[,;:(]\s+|\s[—–-]+\s|,?\s+(?:and|but|so|then|or)\s+", re.IGNORECASE
 )
@@ -219,15 +250,17 @@ _CONCLUSION: Final = re.compile(
     re.IGNORECASE,
 )
 
-_VERB: Final = _one_of("verbs")
-_IMPERATIVE: Final = re.compile(
-    rf"(?:always |only |then |either |\w+ly )?{_VERB}\b(?!:)", re.I
-)
+_IMPERATIVE: Final = _BEGINNINGS["imperative"]
+_ADVERB: Final = re.compile(r"\b(?:always|only|then|either|\w+ly) ", re.IGNORECASE)
 # A wish of the user about the agent's work.
-_WISH: Final = _pattern("wish")
-_UNWANTED: Final = _pattern("unwanted")
+_WISH: Final = _BEGINNINGS["wish"]
+_UNWANTED: Final = _BEGINNINGS["unwanted"]
 # An obligation with a subject that the agent controls.
-_OBLIGATION: Final = _pattern("obligation", words=True)
+_OBLIGATION: Final = _BEGINNINGS["obligation"]
+# An obligation for everything or for nothing.
+_QUANTIFIED: Final = _BEGINNINGS["quantified"]
+# An obligation that restricts the agent without another sign of a restriction.
+_STRONG: Final = _ANYWHERE["strong"]
 # "You must see", "must be a mistake": a conclusion or a condition.
 _CONCLUDES: Final = re.compile(
     r"\b(?:must|should|may|might|can|can't|cannot|need to|have to|has to) "
@@ -236,172 +269,16 @@ _CONCLUDES: Final = re.compile(
 )
 
 # Signs of a restriction in an instruction.
-_RESTRICTION: Final = _pattern("restriction", words=True)
+_RESTRICTION: Final = _ANYWHERE["restriction"]
 
-_APPROVAL: Final = _pattern("approval")
-_PERMISSION: Final = _pattern("permission")
-_PROHIBITION: Final = _pattern("prohibition")
+_APPROVAL: Final = _ANYWHERE["approval"]
+_PERMISSION: Final = _BEGINNINGS["permission"]
+_PROHIBITION: Final = _BEGINNINGS["prohibition"]
 # Words with which "no …" reports something.
 _REPORTS_NONE: Final = _pattern("reports_none", words=True)
-_RULE: Final = _pattern("rule")
+_RULE: Final = _BEGINNINGS["rule"]
 # A clause with one of these subjects states something about them.
 _STATEMENT: Final = _pattern("statement", ends=True)
-
-
-class _Signs:
-    """The words of a sentence by which most patterns are skipped.
-
-    A pattern can only match a sentence that has certain words.  Looking for words takes
-    a small part of the time of the patterns.  If ``words`` is None, the sentence has
-    letters that patterns equate with others, and every pattern is tried.
-    """
-
-    __slots__ = ("words",)
-
-    def __init__(self, sentence: str) -> None:
-        self.words: frozenset[str] | None = None
-        if sentence.isascii():
-            words = sentence.lower().translate(_SPACES).split()
-            self.words = _SIGN_WORDS.intersection(words)
-        elif _EQUATED.isdisjoint(sentence):
-            self.words = _SIGN_WORDS.intersection(_WORD.findall(sentence.lower()))
-
-    def may_have(self, words: frozenset[str]) -> bool:
-        """Whether the sentence may have one of these words."""
-        return self.words is None or not words.isdisjoint(self.words)
-
-    def may_have_each(self, sets: Iterable[frozenset[str]]) -> bool:
-        """Whether the sentence may have a word of each of these sets."""
-        if self.words is None:
-            return True
-        for words in sets:  # noqa: SIM110  # a generator takes twice the time
-            if words.isdisjoint(self.words):
-                return False
-        return True
-
-    @property
-    def may_approve(self) -> bool:
-        """Whether the sentence may name the user's approval."""
-        if not self.may_have(_APPROVAL_WORDS):
-            return False
-        return any(map(self.may_have_each, _APPROVALS))
-
-    def may_be_standing(self, sentence: str) -> bool:
-        """Whether the sentence may begin with an adverbial such as "every time"."""
-        has_end = "," in sentence or ":" in sentence
-        if not has_end and not self.may_have(_FROM_NOW_ON):
-            return False
-        return self.may_have(_STANDING_WORDS) or self.may_have_each(_ONCE_YOU)
-
-    def may_restrict(self, sentence: str) -> bool:
-        """Whether the sentence may have a sign of a restriction."""
-        return self.may_have(_RESTRICTION_WORDS) or "compatib" in sentence.lower()
-
-
-# These letters match ASCII letters in patterns that ignore case.
-_EQUATED: Final = frozenset("ıſİK")
-_WORD: Final = re.compile(r"[^\W_]+")
-_SPACES: Final = {
-    code: " " for code in range(128) if not (chr(code).isalnum() and code < 128)
-}
-
-
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-# Each pattern needs a word of its set, or of each set of a tuple.
-_APPROVALS: Final = (
-    (
-        _set("my our me i us we"),
-        _set(
-            "approval approve confirmation confirm confirmed ok okay goahead ahead"
-            " permission consent signoff sign yes nod blessing green review reviewed"
-            " say agree agreed"
-        ),
-    ),
-    (_set("me us my"), _set("before first prior instead")),
-    (_set("check"), _set("first before")),
-    (
-        _set("ask check consult clear run show"),
-        _set("me us first"),
-        _set("before prior instead if should when"),
-    ),
-    (_set("ask"), _set("first before me stop")),
-    (_set("wait hold"),),
-    (_set("let"), _set("me")),
-    (_set("i"), _set("before")),
-    (_set("not don"), _set("go continue proceed start")),
-)
-_APPROVAL_WORDS: Final = frozenset().union(*(sets[-1] for sets in _APPROVALS))
-_FROM_NOW_ON: Final = _set("now here forward future")
-_ONCE_YOU: Final = (
-    _set("you"),
-    _set("when whenever before after once if should long"),
-)
-_STANDING_WORDS: Final = _set(
-    "time whenever before each every any all future now here forward today rest"
-    " throughout unless until while without apart except stop ask tell not don never"
-)
-_PERMISSION_WORDS: Final = _set("now again all forget ignore drop cancel ask")
-_PROHIBITION_WORDS: Final = _set(
-    "not don dont mustn never neither avoid refrain steer stay keep forbid prohibit"
-    " won let stop quit circumstances hands nothing forbidden limits taboo no"
-)
-_RULE_WORDS: Final = _set(
-    "only always nothing limit restrict confine keep cap keeping leave leaving require"
-    " stick stay tabs spaces indent prefer treat first"
-)
-_UNWANTED_WORDS: Final = _set("not don never didn")
-_RESTRICTION_WORDS: Final = _set(
-    "never always only solely exclusively nothing nowhere no not t most least more"
-    " fewer less maximum max up stay below under within per sentence sentences line"
-    " lines paragraph paragraphs words decimals spaces characters without instead"
-    " rather over every each whenever times everywhere throughout now forward here"
-    " future rest today until unless all alone untouched unchanged intact as limits"
-    " quotes away reversible small short private secret confidential offline signed"
-    " same existing conventional english german french spanish italian chinese"
-    " japanese json yaml csv markdown plain bullet snake camelcase utc metric imperial"
-    " iso yyyy british american pascalcase feature separate strictly long anonymous"
-    " anonymously anonymized confidentially quiet blank place time longer so making"
-    " must nobody imperative yourself"
-)
-_OBLIGATION_WORDS: Final = _set(
-    "must should shall have has need needs are may can cannot mustn shouldn allowed"
-    " confined require requires scope"
-)
-_QUANTIFIERS: Final = _set("everything nothing nobody no all each every any both")
-_STRONG_WORDS: Final = _set("must has have need")
-_SIGN_WORDS: Final = frozenset().union(
-    _FROM_NOW_ON,
-    _STANDING_WORDS,
-    _PERMISSION_WORDS,
-    _PROHIBITION_WORDS,
-    _RULE_WORDS,
-    _UNWANTED_WORDS,
-    _RESTRICTION_WORDS,
-    _OBLIGATION_WORDS,
-    _QUANTIFIERS,
-    _STRONG_WORDS,
-    *chain.from_iterable(_APPROVALS),
-    *_ONCE_YOU,
-)
-# The first words of clauses that these patterns match.
-_FIRST_OF_WISH: Final = _set("i we it")
-_FIRST_OF_PERMISSION: Final = _set("you feel forget ignore drop cancel it")
-_FIRST_OF_IMPERATIVE: Final = _set(_WORDS["verbs"]) | _set("always only then either")
-_FIRST_OF_OPENING: Final = _set(
-    "please pls also and but so then or ok okay now just again well yes hey oh instead"
-    " finally otherwise too still first simply kindly moreover plus note important"
-    " reminder rule rules constraint constraints hard remember keep be one my this here"
-    " make can could would will you"
-)
-
-
-def _first_word(clause: str) -> str:
-    """Return the word with which a clause begins, in small letters; empty if none."""
-    word = _WORD.match(clause)
-    return word[0].lower() if word else ""
 
 
 def _kind_of_english(sentence: str) -> Kind | None:
@@ -409,30 +286,32 @@ def _kind_of_english(sentence: str) -> Kind | None:
     sentence = _without_polite_end(sentence).strip("*_ ")
     if sentence.endswith("?") and not _is_polite_request(sentence):
         return None
-    signs = _Signs(sentence)
+    words = SentenceWords(sentence, _MARKED_WORDS)
     plain = sentence
     if not _QUOTES.isdisjoint(sentence):
         plain = _QUOTATION.sub("QUOTED", sentence)
     plain = plain.rstrip(".!?) ")
-    kind = _kind_of_signs(plain, sentence, signs)
+    kind = _kind_without_reports(plain, sentence, words)
     if kind is None or _REPORT.search(plain):
         return None
     return kind
 
 
-def _kind_of_signs(plain: str, sentence: str, signs: _Signs) -> Kind | None:
-    """Return the kind of constraint, unless the sentence only reports it.
+def _kind_without_reports(
+    plain: str, sentence: str, words: SentenceWords
+) -> Kind | None:
+    """Return the kind of constraint, also of one that the sentence only reports.
 
-    plain:    the sentence without quotations.
-    sentence: the sentence, to which ``signs`` belong.
+    plain: the sentence without quotations.
+    words: the words of ``sentence``.
     """
-    if signs.may_approve:
+    if words.may_match(_APPROVAL):
         approval = _APPROVAL.search(_without_opening(plain))
         if approval is not None and not _is_about_others(plain):
             return "approval"
-    if signs.may_be_standing(plain) and _is_standing(plain):
+    if _may_be_standing(plain, words) and _is_standing(plain):
         return "rule"
-    checks = _Checks.of(sentence, signs)
+    checks = _Checks.of(sentence, words)
     if not any(checks):
         return None
     for clause in _clauses(plain):
@@ -445,7 +324,6 @@ def _kind_of_signs(plain: str, sentence: str, signs: _Signs) -> Kind | None:
 
 
 _QUOTES: Final = frozenset('"“«`')
-_POLITE_WORDS: Final = ("ok", "okay", "please", "alright", "thanks", "right")
 
 
 def _without_polite_end(sentence: str) -> str:
@@ -455,9 +333,6 @@ def _without_polite_end(sentence: str) -> str:
     if is_ascii and not ending.lower().endswith(_POLITE_WORDS):
         return sentence
     return _POLITE_END.sub("", sentence)
-
-
-_LONGEST_POLITE_WORD: Final = max(map(len, _POLITE_WORDS))
 
 
 def _is_polite_request(sentence: str) -> bool:
@@ -479,19 +354,19 @@ class _Checks(NamedTuple):
     obligation: bool
 
     @classmethod
-    def of(cls, sentence: str, signs: _Signs) -> _Checks:
+    def of(cls, sentence: str, words: SentenceWords) -> _Checks:
         """Return the patterns that clauses of this sentence may match."""
-        may_restrict = signs.may_restrict(sentence)
-        may_oblige = signs.may_have(_OBLIGATION_WORDS) and (
+        may_restrict = words.may_match(_RESTRICTION)
+        may_oblige = words.may_match(_OBLIGATION) and (
             may_restrict
-            or signs.may_have(_QUANTIFIERS)
-            or ("you" in sentence.lower() and signs.may_have(_STRONG_WORDS))
+            or words.may_match(_QUANTIFIED)
+            or ("you" in sentence.lower() and words.may_match(_STRONG))
         )
         return cls(
-            permission=signs.may_have(_PERMISSION_WORDS),
-            prohibition=signs.may_have(_PROHIBITION_WORDS),
-            rule=signs.may_have(_RULE_WORDS),
-            unwanted=signs.may_have(_UNWANTED_WORDS),
+            permission=words.may_match(_PERMISSION),
+            prohibition=words.may_match(_PROHIBITION),
+            rule=words.may_match(_RULE),
+            unwanted=words.may_match(_UNWANTED),
             with_restriction=may_restrict,
             obligation=may_oblige,
         )
@@ -513,6 +388,12 @@ def _is_about_others(sentence: str) -> bool:
     )
 
 
+def _may_be_standing(sentence: str, words: SentenceWords) -> bool:
+    """Whether a sentence with these words may begin with a standing adverbial."""
+    has_end = "," in sentence or ":" in sentence or words.may_match(_FROM_NOW_ON)
+    return has_end and words.may_match(_STANDING)
+
+
 def _is_standing(sentence: str) -> bool:
     """Whether an instruction follows an adverbial such as "every time"."""
     without_opening = _without_opening(sentence)
@@ -520,9 +401,9 @@ def _is_standing(sentence: str) -> bool:
     if adverbial is None or not _STANDING.match(without_opening):
         return False
     main = _without_opening(without_opening[adverbial.end() :])
-    return any(
-        mood.match(main) for mood in (_IMPERATIVE, _WISH, _OBLIGATION, _NEGATIVE)
-    )
+    if _is_imperative(main):
+        return True
+    return any(mood.match(main) for mood in (_WISH, _OBLIGATION, _NEGATIVE))
 
 
 _NEGATIVE: Final = re.compile(
@@ -555,10 +436,11 @@ def _without(opening: re.Pattern[str], clause: str) -> str:
 
 def _without_opening(clause: str) -> str:
     """Return a clause without the words before its instruction."""
-    first = _first_word(clause)
-    if first.isascii() and first not in _FIRST_OF_OPENING:
+    if not _OPENING.may_begin(clause):
         return clause
-    return _without(_OPENING, clause)
+    # Underscores are emphasis here.  For an expression, they are letters of a word.
+    openings = _OPENINGS.match(clause.replace("_", " "))
+    return clause[openings.end() :] if openings else clause
 
 
 def _kind_of_clause(clause: str, checks: _Checks) -> Kind | None:
@@ -571,46 +453,44 @@ def _kind_of_clause(clause: str, checks: _Checks) -> Kind | None:
 
 
 def _kind_of_instruction(clause: str, checks: _Checks) -> Kind | None:
-    first = _first_word(clause)
-    is_ascii = first.isascii()
-    begins_permission = not is_ascii or first in _FIRST_OF_PERMISSION
-    if checks.permission and begins_permission and _PERMISSION.match(clause):
+    if checks.permission and _begins_with(_PERMISSION, clause):
         return "permission"
     if checks.prohibition and _PROHIBITION.match(clause):
         reports = clause[:2].lower() == "no" and _REPORTS_NONE.search(clause)
         return None if reports else "prohibition"
     if checks.rule and _RULE.match(clause):
         return "rule"
-    begins_wish = not is_ascii or first in _FIRST_OF_WISH
-    if checks.unwanted and begins_wish and _UNWANTED.match(clause):
+    if checks.unwanted and _begins_with(_UNWANTED, clause):
         return "prohibition"
-    if checks.with_restriction and begins_wish and _WISH.match(clause):
+    if checks.with_restriction and _begins_with(_WISH, clause):
         return "rule" if _RESTRICTION.search(clause, 3) else None
     obligation = _OBLIGATION.match(clause) if checks.obligation else None
     if obligation:
         return _kind_of_obligation(clause, obligation)
-    may_command = (
-        not is_ascii or first in _FIRST_OF_IMPERATIVE or _LY.match(clause) is not None
-    )
-    if checks.with_restriction and may_command and _IMPERATIVE.match(clause):
+    if checks.with_restriction and _is_imperative(clause):
         # A restriction inside of "the tests that never run" restricts the tests.
         own = _SUBORDINATE.split(clause, maxsplit=1)[0]
         return "rule" if _RESTRICTION.search(own) else None
     return None
 
 
-_LY: Final = re.compile(r"\w+ly ", re.IGNORECASE)
+def _begins_with(pattern: MarkedPattern, clause: str) -> bool:
+    """Whether the clause matches, for a pattern with few first words."""
+    return pattern.may_begin(clause) and pattern.match(clause) is not None
+
+
+def _is_imperative(clause: str) -> bool:
+    """Whether the clause begins with an imperative, or with an adverb before one."""
+    if _begins_with(_IMPERATIVE, clause):
+        return True
+    after_adverb = _without(_ADVERB, clause)
+    return after_adverb != clause and _begins_with(_IMPERATIVE, after_adverb)
 
 
 _SUBORDINATE: Final = re.compile(
     r",? (?:that|which|who|whose|where|because|since|if|when|whether|why|what|how)\b"
     r"|[,;:] (?:i|it|we|they|this)\b(?! (?:must|has to|may|can't))",
     re.IGNORECASE,
-)
-
-
-_QUANTIFIED: Final = re.compile(
-    r"(?:everything|nothing|nobody|no one|no|all|each|every|any|both)\b", re.IGNORECASE
 )
 
 
@@ -621,8 +501,7 @@ def _kind_of_obligation(clause: str, obligation: re.Match[str]) -> Kind | None:
     if _QUANTIFIED.match(clause):
         return "rule"
     is_the_agents = clause[:3].lower() == "you"
-    strong = re.search(r"\b(?:must|has to|have to|need to)\b", obligation[0], re.I)
-    if is_the_agents and strong:
+    if is_the_agents and _STRONG.search(obligation[0]):
         return "rule"
     if _RESTRICTION.search(clause, obligation.start()):
         return "rule"
