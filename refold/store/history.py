@@ -225,13 +225,17 @@ def read_pages(
     after: int = 0,
     upto: int | None = None,
     types: Sequence[str] = (),
+    progress: Callable[[], object] | None = None,
 ) -> Iterator[Envelope]:
     """Yield the events with ``after < seq <= upto`` in order, read in pages.
 
-    types: only events of these types; empty means all types.
+    types:    only events of these types; empty means all types.
+    progress: called after each page was read.
     """
     while True:
         page = log.read(stream, after=after, upto=upto, limit=PAGE, types=types)
+        if progress is not None:
+            progress()
         yield from page
         if len(page) < PAGE:
             return

@@ -993,21 +993,29 @@ class Overviews:
             parent=parent,
         )
 
-    def refresh(self, stream: StreamId, head_seq: int) -> int:
+    def refresh(
+        self,
+        stream: StreamId,
+        head_seq: int,
+        *,
+        progress: Callable[[], object] | None = None,
+    ) -> int:
         """Store the overview of a session up to a seq; returns its new events.
 
         An overview that includes later events stays.
+
+        progress: called after each page of events that was read.
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
         derived_seq = self._derived_seq(stream)
         stored = self._usable(self.log.load_view(stream, OVERVIEW))
         if stored is None:
-            self.fold(stream, head_seq)
+            self.fold(stream, head_seq, progress=progress)
             return head_seq
         if stored.includes(head_seq, derived_seq):
             return 0
-        self.fold(stream, head_seq)
+        self.fold(stream, head_seq, progress=progress)
         new_events = max(0, head_seq - stored.through_seq)
         return new_events + max(0, derived_seq - stored.derived_seq)
 
@@ -1049,7 +1057,12 @@ class Overviews:
         return self.fold(stream, head_seq)
 
     def fold(
-        self, stream: StreamId, head_seq: int, *, most_events: int | None = None
+        self,
+        stream: StreamId,
+        head_seq: int,
+        *,
+        most_events: int | None = None,
+        progress: Callable[[], object] | None = None,
     ) -> Overview:
         """Fold a session up to ``head_seq``, and store the overview.
 
@@ -1058,6 +1071,7 @@ class Overviews:
 
         most_events: fold at most this number of new events; the next fold continues
                      with the others.  None folds all.
+        progress:    called after each page of events that was read.
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
@@ -1074,7 +1088,9 @@ class Overviews:
         if most_events is not None:
             end_seq = min(head_seq, through + most_events)
         end_seq = max(end_seq, through)
-        for envelope in read_pages(log, stream, after=through, upto=end_seq):
+        for envelope in read_pages(
+            log, stream, after=through, upto=end_seq, progress=progress
+        ):
             fold.take(envelope)
         derived_seq = 0
         for name in log.streams(stream.user_id, stream.session_id):
@@ -1082,7 +1098,7 @@ class Overviews:
                 continue
             derived = stream._replace(stream=name)
             end = ends.get(name, 0)
-            for envelope in read_pages(log, derived, after=end):
+            for envelope in read_pages(log, derived, after=end, progress=progress):
                 fold.take_derived(envelope)
                 end = envelope.seq
             ends[name] = end

@@ -6,7 +6,7 @@ view, encrypted with the session's key: it is deleted and erased with the sessio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -255,12 +255,20 @@ def _hit(
     )
 
 
-def index_events(log: ports.EventLog, stream: StreamId, head_seq: int) -> int:
+def index_events(
+    log: ports.EventLog,
+    stream: StreamId,
+    head_seq: int,
+    *,
+    progress: Callable[[], object] | None = None,
+) -> int:
     """Store the indexes of a session up to a seq; returns the number of new events.
+
+    progress: called after each page of events that was read.
 
     Raises Erased, KeyUnavailable, CorruptEvent.
     """
-    indexer = _Indexer(log, None, stores_all=True)
+    indexer = _Indexer(log, None, stores_all=True, progress=progress)
     indexer.indexes(stream, head_seq)
     return indexer.added
 
@@ -269,14 +277,21 @@ class _Indexer:
     """Reads the indexes of sessions, and adds new events to them.
 
     stores_all: whether to store an index also if few of its events are new.
+    progress:   called after each page of events that was read.
     skipped:    the number of events that were not added.
     added:      the number of events that were added.
     """
 
     def __init__(
-        self, log: ports.EventLog, most: int | None, *, stores_all: bool = False
+        self,
+        log: ports.EventLog,
+        most: int | None,
+        *,
+        stores_all: bool = False,
+        progress: Callable[[], object] | None = None,
     ) -> None:
         self._log = log
+        self._progress = progress
         self._left = most
         self._stores_all = stores_all
         self.skipped = 0
@@ -327,7 +342,9 @@ class _Indexer:
             index = Index(keyed, first, first - 1)
             if body_before is not None:
                 index.continue_calls(body_before)
-        for envelope in read_pages(log, stream, after=through, upto=last):
+        for envelope in read_pages(
+            log, stream, after=through, upto=last, progress=self._progress
+        ):
             index.take(envelope)
         body = index.dump()
         new_events = index.through - through

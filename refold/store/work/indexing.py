@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from refold.domain import errors, ports
-from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.store.overviews import Overviews
@@ -28,23 +27,6 @@ class Indexed(NamedTuple):
         return {"events": self.events}
 
 
-class _WatchedLog:
-    """A log that reports each page of events that is read from it."""
-
-    def __init__(self, log: ports.EventLog, progress: Callable[[], object]) -> None:
-        self._log = log
-        self._progress = progress
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    def read(self, stream: StreamId, **options: Any) -> list[Envelope]:
-        """Read a page of events."""
-        page = self._log.read(stream, **options)
-        self._progress()
-        return page
-
-
 def index_session(
     log: ports.EventLog,
     stream: StreamId,
@@ -62,12 +44,11 @@ def index_session(
 
     Raises KeyUnavailable, CorruptEvent.
     """
-    if progress is not None:
-        log = cast("ports.EventLog", _WatchedLog(log, progress))
     try:
         head_seq = log.head(stream).seq
-        new_in_overview = Overviews(log, now=now).refresh(stream, head_seq)
-        new_in_index = index_events(log, stream, head_seq)
+        overviews = Overviews(log, now=now)
+        new_in_overview = overviews.refresh(stream, head_seq, progress=progress)
+        new_in_index = index_events(log, stream, head_seq, progress=progress)
     except (errors.Erased, errors.SessionNotFound):
         return Indexed(stream.user_id, stream.session_id, 0)
     return Indexed(
