@@ -47,7 +47,16 @@ def entry(number: int, role: str, text: str) -> dict[str, Any]:
     }
 
 
-GREETING = (entry(1, "user", "Hello."), entry(2, "assistant", "Hi."))
+def dialog(*texts: str) -> list[dict[str, Any]]:
+    """Return lines of a transcript in which a user and the agent take turns."""
+    roles = ("user", "assistant")
+    return [
+        entry(number, roles[(number - 1) % 2], text)
+        for number, text in enumerate(texts, start=1)
+    ]
+
+
+GREETING = dialog("Hello.", "Hi.")
 
 
 def record_greeting(store: SessionStore) -> WireClient:
@@ -71,6 +80,20 @@ def captured(store: SessionStore, folder: Path) -> None:
     follower.catch_up()
 
 
+def capture_dialog(store: SessionStore, folder: Path, *texts: str) -> WireClient:
+    """Capture a dialog without the proxy; returns a client of the proxy."""
+    transcript(folder, *dialog(*texts))
+    captured(store, folder)
+    return WireClient(StoreRecorder(store, user_id=USER), SESSION)
+
+
+def say_with_two_recorders(store: SessionStore, client: WireClient) -> None:
+    """Say two more things, the second through a proxy that was restarted."""
+    client.say("Thanks.", "Gladly.")
+    client.recorder = StoreRecorder(store, user_id=USER)
+    client.say("Bye.", "See you.")
+
+
 def test_a_capture_leaves_a_proxied_session_alone(
     store: SessionStore, tmp_path: Path
 ) -> None:
@@ -91,10 +114,7 @@ def test_an_import_adds_the_entries_that_the_proxy_did_not_see(
 ) -> None:
     record_greeting(store)
     path = transcript(
-        tmp_path,
-        *GREETING,
-        entry(3, "user", "Without the proxy."),
-        entry(4, "assistant", "I know."),
+        tmp_path, *dialog("Hello.", "Hi.", "Without the proxy.", "I know.")
     )
 
     (imported,) = store.import_transcript(path, user_id=USER)
@@ -135,13 +155,7 @@ def test_an_input_that_the_proxy_recorded_again_does_not_hide_a_later_equal_one(
     client.say("Go on.", "Done.")
     client.messages[:] = [*client.messages[2:], *client.messages[:2]]  # in other order
     client.say("More.", "There is no more.")
-    path = transcript(
-        tmp_path,
-        *GREETING,
-        entry(3, "user", "Go on."),
-        entry(4, "assistant", "Done."),
-        entry(5, "user", "Hello."),
-    )
+    path = transcript(tmp_path, *dialog("Hello.", "Hi.", "Go on.", "Done.", "Hello."))
     recorded = stored_texts(store, USER)["Hello."]
     store.import_transcript(path, user_id=USER)
 
@@ -152,9 +166,7 @@ def test_an_input_that_the_proxy_recorded_again_does_not_hide_a_later_equal_one(
 def test_the_proxy_goes_on_from_captured_entries(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    transcript(tmp_path, *GREETING)
-    captured(store, tmp_path)
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client = capture_dialog(store, tmp_path, "Hello.", "Hi.")
     client.messages[:] = [
         user("<reminder>Be kind.</reminder>", "Hello."),
         {"role": "assistant", "content": [{"type": "text", "text": "Hi."}]},
@@ -201,12 +213,8 @@ def test_an_answer_that_a_capture_appends_first_is_stored_once(
     client.messages.append(user("Mail ada@example.org."))
     exchange = client.exchange()
     client.recorder.begin(exchange)
-    transcript(
-        tmp_path,
-        *GREETING,
-        entry(3, "user", "Mail ada@example.org."),
-        entry(4, "assistant", "I mailed ada@example.org."),
-    )
+    answer = "I mailed ada@example.org."
+    transcript(tmp_path, *dialog("Hello.", "Hi.", "Mail ada@example.org.", answer))
     captured(store, tmp_path)
     client.recorder.finish(exchange, reply("I mailed ada@example.org."))
     client.messages.append(agent("I mailed ada@example.org."))
@@ -240,14 +248,7 @@ def test_an_answer_that_is_captured_before_its_late_request_is_stored_once(
 def test_an_input_that_is_captured_before_the_request_before_it_is_stored_once(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    transcript(
-        tmp_path,
-        entry(1, "user", "Hello."),
-        entry(2, "assistant", "Hi."),
-        entry(3, "user", "Bye."),
-    )
-    captured(store, tmp_path)
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client = capture_dialog(store, tmp_path, "Hello.", "Hi.", "Bye.")
     client.say("Hello.", "Hi.")
     client.say("Bye.", "See you.")
 
@@ -258,20 +259,13 @@ def test_an_input_that_is_captured_before_the_request_before_it_is_stored_once(
 def test_a_captured_message_with_a_redacted_value_is_stored_once(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    transcript(
-        tmp_path,
-        entry(1, "user", "Mail ada@example.org."),
-        entry(2, "assistant", "I mailed ada@example.org."),
-    )
-    captured(store, tmp_path)
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    texts = ("Mail ada@example.org.", "I mailed ada@example.org.")
+    client = capture_dialog(store, tmp_path, *texts)
     client.messages[:] = [
         user("Mail ada@example.org."),
         agent("I mailed ada@example.org."),
     ]
-    client.say("Thanks.", "Gladly.")
-    client.recorder = StoreRecorder(store, user_id=USER)
-    client.say("Bye.", "See you.")
+    say_with_two_recorders(store, client)
 
     assert set(stored_texts(store, USER).values()) == {1}
     assert check_contexts(store, client, USER) == 2
@@ -282,13 +276,7 @@ def test_equal_answers_without_the_proxy_are_appended(
 ) -> None:
     client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
     client.say("Go on.", "Done.")
-    path = transcript(
-        tmp_path,
-        entry(1, "user", "Go on."),
-        entry(2, "assistant", "Done."),
-        entry(3, "user", "Go on."),
-        entry(4, "assistant", "Done."),
-    )
+    path = transcript(tmp_path, *dialog("Go on.", "Done.", "Go on.", "Done."))
     captured(store, tmp_path)
     (imported,) = store.import_transcript(path, user_id=USER)
 
@@ -301,11 +289,7 @@ def test_a_capture_waits_for_a_running_proxy_that_may_record_the_rest(
     store: SessionStore, tmp_path: Path
 ) -> None:
     record_greeting(store)
-    transcript(
-        tmp_path,
-        *GREETING,
-        entry(3, "user", "Bye."),
-    )
+    transcript(tmp_path, *dialog("Hello.", "Hi.", "Bye."))
 
     with running_proxy():
         captured(store, tmp_path)
@@ -410,24 +394,15 @@ def test_an_equal_call_with_an_id_of_a_captured_one_is_recorded(
 def test_equal_captured_messages_with_a_redacted_value_are_stored_once(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    transcript(
-        tmp_path,
-        entry(1, "user", "Mail ada@example.org."),
-        entry(2, "assistant", "Done."),
-        entry(3, "user", "Mail ada@example.org."),
-        entry(4, "assistant", "Done again."),
-    )
-    captured(store, tmp_path)
-    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    request = "Mail ada@example.org."
+    client = capture_dialog(store, tmp_path, request, "Done.", request, "Done again.")
     client.messages[:] = [
         user("Mail ada@example.org."),
         agent("Done."),
         user("Mail ada@example.org."),
         agent("Done again."),
     ]
-    client.say("Thanks.", "Gladly.")
-    client.recorder = StoreRecorder(store, user_id=USER)
-    client.say("Bye.", "See you.")
+    say_with_two_recorders(store, client)
 
     texts = stored_texts(store, USER)
     assert texts.pop("Mail [REDACTED:EMAIL].") == 2

@@ -238,6 +238,19 @@ def say(store: SessionStore, session_id: str, count: int) -> StreamId:
     return StreamId("ada", session_id)
 
 
+def append_after_heads(
+    store: SessionStore,
+    other: SessionStore,
+    stream: StreamId,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Let another process append and index an event after ``store`` read its heads."""
+    heads = list(store.log.heads_in_lists("ada"))
+    say(other, stream.session_id, 1)
+    index_session(other.log, stream, now=other.clock())
+    monkeypatch.setattr(store.log, "heads_in_lists", lambda *_, **__: heads)
+
+
 def overview_seq(store: SessionStore, stream: StreamId) -> int:
     view = store.log.load_view(stream, OVERVIEW)
     assert view is not None
@@ -291,11 +304,8 @@ def test_a_list_keeps_an_overview_that_is_newer_than_its_heads(
     with refold.open(db) as store, refold.open(db) as other:
         stream = say(store, "s", events)
         index_session(store.log, stream, now=store.clock())
-        heads = list(store.log.heads_in_lists("ada"))
         infos = store.sessions("ada")
-        say(other, "s", 1)
-        index_session(other.log, stream, now=other.clock())
-        monkeypatch.setattr(store.log, "heads_in_lists", lambda *_, **__: heads)
+        append_after_heads(store, other, stream, monkeypatch)
         reads = count_reads(store, monkeypatch)
         overviews = Overviews(store.log, now=store.clock())
 
@@ -321,10 +331,7 @@ def test_summaries_after_a_newer_overview_use_up_no_bound(
 ) -> None:
     with refold.open(db) as store, refold.open(db) as other:
         stream = say(store, "s", events)
-        heads = list(store.log.heads_in_lists("ada"))
-        say(other, "s", 1)
-        index_session(other.log, stream, now=other.clock())
-        monkeypatch.setattr(store.log, "heads_in_lists", lambda *_, **__: heads)
+        append_after_heads(store, other, stream, monkeypatch)
         # Another process has written a summary since.
         monkeypatch.setattr(store.log, "derived_seqs", lambda *_: {"s": 1})
 
