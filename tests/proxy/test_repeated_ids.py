@@ -12,6 +12,7 @@ import pytest
 from refold.adapters.proxy.exchange import Answer, Exchange
 from refold.adapters.proxy.protocols import named
 from refold.adapters.proxy.recorder import StoreRecorder
+from refold.adapters.proxy.views import Views
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, Request, ToolCall, ToolResult
 from refold.store import SessionStore
@@ -316,6 +317,36 @@ def test_text_of_which_a_client_keeps_each_chunk_as_a_content_is_stored_once(
         if isinstance(event.payload, AgentResponse) and event.payload.text
     ]
     assert texts == ["I look."]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_repeated_ids_do_not_make_the_proxy_read_its_session_again(
+    store: SessionStore, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+    read = Views.read
+
+    def counted(*arguments: Any, **options: Any) -> Views:
+        nonlocal reads
+        reads += 1
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(Views, "read", counted)
+    agent = Agent(store, protocol)
+    agent.ask("Go.")
+    for number in range(12):
+        agent.call(number)
+        agent.results(f"result {number}")
+
+    assert reads == 1
+    (info,) = store.sessions(USER)
+    session = store.session(user_id=USER, session_id=info.session_id)
+    requests = session.events(types=("request",))
+    assert len(requests) == 12
+    for event in requests:
+        request = event.payload
+        assert isinstance(request, Request)
+        assert session.context(at=event.seq).digest == request.digest
 
 
 @pytest.mark.parametrize("text", ["", "I look."])

@@ -597,8 +597,6 @@ class StoreRecorder:
                 thread.history.add_silent(seq, part.redacted.event)
             if thread.views is not None:
                 _add_to_view(thread.views, seq, part, state)
-        if any(_repeats_id(thread, part.draft.event) for _, part in appended):
-            thread.views = None
         thread.answered = wire.complete
         if wire.response_id:
             self._threads.answered_with(thread, wire.response_id)
@@ -956,9 +954,8 @@ def _can_edit_tail(thread: Thread, changes: Plan, contents: Sequence[_Content]) 
         return not contents
     for content in contents:
         event = content.draft.event
-        is_closing = content.item is None and isinstance(event, ToolResult)
-        if is_closing or _repeats_id(thread, event):
-            return False
+        if content.item is None and isinstance(event, ToolResult):
+            return False  # it closes a call that may be settled
     if not changes.has_edit:
         return True
     if changes.restored or changes.front or changes.new_in_front:
@@ -984,14 +981,6 @@ def _edit_tail(thread: Thread, new: Sequence[_Prepared], state: SessionState) ->
             blobs |= {blob.sha256: blob.data for blob in part.redacted.blobs}
     if edits and thread.views is not None:
         thread.views.edit(applied(edits), blobs)
-
-
-def _repeats_id(thread: Thread, event: Event) -> bool:
-    """Whether the views must be read again, because a call has an earlier one's id."""
-    views = thread.views
-    if views is None or not isinstance(event, ToolCall):
-        return False
-    return event.call_id in views.call_ids
 
 
 def _add_to_view(views: Views, seq: int, part: _Prepared, state: SessionState) -> None:

@@ -8,7 +8,7 @@ settled: of these, only the state of the digest is kept.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -99,7 +99,7 @@ class Views:
     settled:  the state of the digest after the messages that change no more.
     count:    the number of these messages.
     tokens:   their cost.
-    call_ids: the ids of the calls in them.
+    call_ids: the ids that the calls have in them.
     tail:     the events behind them, as contexts show them.
     front:    the events in the tail that contexts show before all others.
     blobs:    of images and documents in the tail.
@@ -210,22 +210,15 @@ class Views:
         if index is None or index <= skipped:
             return
         cut = newest[0].seq
-        settled = [
-            envelope
-            for envelope in self.tail
-            if envelope.seq < cut or holds(self.front, envelope.seq)
-        ]
         tail = [
             envelope
             for envelope in self.tail
             if envelope.seq >= cut and not holds(self.front, envelope.seq)
         ]
-        settled_ids = _call_ids(settled)
-        if not settled_ids.isdisjoint(_call_ids(tail)):
-            return  # a repeated id gets a suffix that depends on the earlier calls
-        _write(self.settled, view.messages[skipped:index], count=self.count)
+        messages = view.messages[skipped:index]
+        _write(self.settled, messages, count=self.count)
         self.count += index - skipped
-        self.call_ids |= settled_ids
+        self.call_ids.update(_call_ids(messages))
         self.tail = tail
         self.rendered = None
         self.front = ()
@@ -246,7 +239,14 @@ class Views:
             edit = Edit(at=outline.through_seq, in_place=self.front)
             outline = outline._replace(edits=(edit,))
         extras = Extras(window_tokens=window)
-        view = render(KEEP_ALL, outline, self.tail, extras=extras, read=self.blobs.get)
+        view = render(
+            KEEP_ALL,
+            outline,
+            self.tail,
+            extras=extras,
+            read=self.blobs.get,
+            taken_ids=self.call_ids,
+        )
         self.rendered = (window, view)
         return view
 
@@ -277,13 +277,15 @@ def _write(state: Any, messages: Sequence[Message], *, count: int) -> None:
         state.update(canonical(message))
 
 
-def _call_ids(envelopes: Iterable[Envelope]) -> set[str]:
-    """Return the ids of the calls among these events."""
-    return {
-        envelope.payload.call_id
-        for envelope in envelopes
-        if isinstance(envelope.payload, ToolCall)
-    }
+def _call_ids(messages: Iterable[Message]) -> Iterator[str]:
+    """Yield the ids of the calls in messages."""
+    for message in messages:
+        content = message["content"]
+        if isinstance(content, str):
+            continue
+        for block in content:
+            if block["type"] == "tool_use":
+                yield block["id"]
 
 
 def _message_of(view: View, seqs: Collection[int]) -> int | None:

@@ -136,6 +136,7 @@ def render(
     budgets: budget.Budgets | None = None,
     read: Read = no_blobs,
     remembered: dict[str, Any] | None = None,
+    taken_ids: Collection[str] = (),
 ) -> View:
     """Render a session under ``strategy`` as a view that the Messages API accepts.
 
@@ -149,6 +150,8 @@ def render(
     read:      returns the blob of an image or document that the size guard moved.
     remembered: values of earlier calls for the same strategy and events, which are used
                again.  The caller passes a new one if a stored event changes.
+    taken_ids: ids of calls in messages that the caller puts before the view, so no call
+               of the view gets them.
 
     Budgets never cut the events of the session: ``View.over_budget`` is the number of
     tokens by which the whole exceeds the window.  ``View.extras`` are the extras that
@@ -159,17 +162,28 @@ def render(
     a budget below 0 or of an unknown section.
     """
     if budgets is None:
-        return _render(strategy, outline, events, summaries, extras, read, remembered)
+        return _render(
+            strategy, outline, events, summaries, extras, read, remembered, taken_ids
+        )
     events = list(events)
     summaries = list(summaries)
     fitting, cuts = extras.within_budgets(budgets)
-    view = _render(strategy, outline, events, summaries, fitting, read, remembered)
+    view = _render(
+        strategy, outline, events, summaries, fitting, read, remembered, taken_ids
+    )
     if view.over_budget:
         fitting, more_cuts = fitting.within_window(view.tokens)
         cuts += more_cuts
         if fitting != view.extras:
             view = _render(
-                strategy, outline, events, summaries, fitting, read, remembered
+                strategy,
+                outline,
+                events,
+                summaries,
+                fitting,
+                read,
+                remembered,
+                taken_ids,
             )
     return replace(view, cuts=(*cuts, *view.cuts))
 
@@ -182,9 +196,10 @@ def _render(
     extras: budget.Extras,
     read: Read,
     remembered: dict[str, Any] | None,
+    taken_ids: Collection[str],
 ) -> View:
     """Render, and shorten protected content if the view exceeds the window."""
-    pieces = _Pieces.of(strategy, outline, events, summaries, extras, read)
+    pieces = _Pieces.of(strategy, outline, events, summaries, extras, read, taken_ids)
     pieces = replace(pieces, remembered=remembered)
     has_note = strategy.rules >= _RULES_WITH_NOTES
     most = _protected_budget(outline, extras)
@@ -315,6 +330,7 @@ class _Pieces:
         summaries: Iterable[Envelope],
         extras: budget.Extras,
         read: Read,
+        taken_ids: Collection[str],
     ) -> _Pieces:
         """Render everything except the protected content."""
         outline = strategy.as_shown(outline)
@@ -345,6 +361,7 @@ class _Pieces:
             names_seqs=strategy.names_seqs,
             shows_notes=strategy.keeps_judgments,
             shortener=shortener,
+            taken=set(taken_ids),
         )
         before_summaries = [
             # The examples come first, so that the ids of their calls stay unchanged.
