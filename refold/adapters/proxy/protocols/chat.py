@@ -90,9 +90,15 @@ class Reading:
                 self._notes.add_all(notes)
                 return
             notes = Notes()
-        convert = partial(self._converted, message, role, place, notes)
-        if role in _RESULT and base.text(message, "tool_call_id") is None:
-            converted = convert()  # it answers a call of the messages before it
+        call_id = base.text(message, "tool_call_id")
+        is_unnamed = role in _RESULT and call_id is None
+        if is_unnamed:
+            call_id = self._ids.of_result(base.text(message, "name"), None)
+        convert = partial(self._converted, message, role, call_id, place, notes)
+        if is_unnamed:
+            # The same message may answer another call elsewhere.
+            key = [call_id, message]
+            converted = self._conversions.message(key, notes, convert)
         elif role == "assistant" and self._ids.continues_answer:
             converted = convert()  # its ids follow those of the message before it
             self._ids.take(converted)
@@ -103,9 +109,17 @@ class Reading:
         self.messages.append(converted)
 
     def _converted(
-        self, message: Any, role: str | None, place: str, notes: Notes
+        self,
+        message: Any,
+        role: str | None,
+        call_id: str | None,
+        place: str,
+        notes: Notes,
     ) -> WireMessage:
-        """Return a message as events."""
+        """Return a message as events.
+
+        call_id: of the call that a result answers.
+        """
         wire_role: Role = "user"
         content = base.at(message, "content")
         events: tuple[Event, ...]
@@ -125,7 +139,7 @@ class Reading:
             events = tuple(events_of({"content": blocks})) if blocks else ()
             events = (*events, *_items(message, self._form))
         elif role in _RESULT:
-            events = (self._result(message, place, notes),)
+            events = (self._result(message, call_id, place, notes),)
         else:
             notes.add(NOT_CONVERTED, f"{place}: message of an unknown role")
             events = (Item(format=self._form, kind="message", value=message),)
@@ -134,12 +148,11 @@ class Reading:
             notes.add(EMPTY_MESSAGE, place)
         return WireMessage(wire_role, events)
 
-    def _result(self, message: dict[str, Any], place: str, notes: Notes) -> Event:
+    def _result(
+        self, message: dict[str, Any], call_id: str | None, place: str, notes: Notes
+    ) -> Event:
         """Return the result in a message, or the message itself as an item."""
         tool = base.text(message, "name")
-        call_id = base.text(message, "tool_call_id")
-        if call_id is None:
-            call_id = self._ids.of_result(tool, None)
         if call_id is None:
             notes.add(NOT_CONVERTED, f"{place}: result that names no call")
             return Item(format=self._form, kind="tool_result", value=message)

@@ -196,18 +196,36 @@ class _Reading:
         if isinstance(content, str):
             parts = [content]
         notes = Notes()
-        convert = partial(self._converted, content, parts, place, notes)
-        if any(map(_is_unnamed_result, parts)):
-            # Those with ids answer their calls first.
-            for part in parts:
-                call_id = base.text(_field(part, "functionResponse"), "id")
-                if call_id is not None:
-                    self._ids.of_result(None, call_id)
-            self._add(convert(), notes)
+        call_ids: dict[int, str | None] = {}
+        if base.text(content, "role") in _OF_USER:
+            call_ids = self._ids_of_unnamed(parts)
+        convert = partial(_converted, content, parts, call_ids, place, notes)
+        if call_ids:
+            # The same content may answer other calls elsewhere.
+            key = [[*call_ids.items()], content]
+            self._add(_CONVERSIONS.message(key, notes, convert), notes)
         else:
             converted = _CONVERSIONS.message(content, notes, convert)
             self._ids.take(converted)
             self._add(converted, notes)
+
+    def _ids_of_unnamed(self, parts: Sequence[Any]) -> dict[int, str | None]:
+        """Return the ids of the calls that results without an id answer.
+
+        They are by the index of the part.  Results with ids answer their calls first.
+        """
+        unnamed = [index for index, part in enumerate(parts) if _is_unnamed(part)]
+        call_ids: dict[int, str | None] = {}
+        if not unnamed:
+            return call_ids
+        for part in parts:
+            call_id = base.text(_field(part, "functionResponse"), "id")
+            if call_id is not None:
+                self._ids.of_result(None, call_id)
+        for index in unnamed:
+            tool = base.text(_field(parts[index], "functionResponse"), "name")
+            call_ids[index] = self._ids.of_result(tool, None)
+        return call_ids
 
     def messages(self) -> list[WireMessage]:
         """Return all messages."""
@@ -233,67 +251,78 @@ class _Reading:
         self._of_model = []
         self._places = []
 
-    def _converted(
-        self, content: Any, parts: list[Any], place: str, notes: Notes
-    ) -> WireMessage:
-        """Return a content of the user as events."""
-        role = base.text(content, "role")
-        if role in _OF_USER and isinstance(content, dict | str):
-            events = self._user(parts, place, notes)
+
+def _converted(
+    content: Any,
+    parts: list[Any],
+    call_ids: Mapping[int, str | None],
+    place: str,
+    notes: Notes,
+) -> WireMessage:
+    """Return a content of the user as events.
+
+    call_ids: of the calls that results without an id answer, by the index of the part.
+    """
+    role = base.text(content, "role")
+    if role in _OF_USER and isinstance(content, dict | str):
+        events = _user(parts, call_ids, place, notes)
+    else:
+        notes.add(NOT_CONVERTED, f"{place}: content of an unknown role")
+        events = (Item(format=NAME, kind="content", value=content),)
+    if not events:
+        notes.add(EMPTY_MESSAGE, place)
+    return WireMessage("user", events)
+
+
+def _user(
+    parts: list[Any], call_ids: Mapping[int, str | None], place: str, notes: Notes
+) -> tuple[Event, ...]:
+    """Return the inputs and the results in a content of the user."""
+    events = UserEvents()
+    for index, part in enumerate(parts):
+        text = part if isinstance(part, str) else base.at(part, "text")
+        if isinstance(text, str):
+            events.text(text)
+            continue
+        file = _file(part)
+        result = base.mapping(_field(part, "functionResponse"))
+        if file is not None:
+            events.file(file)
+        elif result:
+            call_id = base.text(result, "id") or call_ids.get(index)
+            where = f"{place}.parts[{index}]"
+            events.event(_result(result, call_id, where, notes))
         else:
-            notes.add(NOT_CONVERTED, f"{place}: content of an unknown role")
-            events = (Item(format=NAME, kind="content", value=content),)
-        if not events:
-            notes.add(EMPTY_MESSAGE, place)
-        return WireMessage("user", events)
+            kind = _kind(part)
+            where = f"{place}.parts[{index}]"
+            notes.add(NOT_CONVERTED, f"{where}: {base.shown(kind)}")
+            events.event(Item(format=NAME, kind=kind, value=part))
+    return events.events()
 
-    def _user(self, parts: list[Any], place: str, notes: Notes) -> tuple[Event, ...]:
-        """Return the inputs and the results in a content of the user."""
-        events = UserEvents()
-        for index, part in enumerate(parts):
-            text = part if isinstance(part, str) else base.at(part, "text")
-            if isinstance(text, str):
-                events.text(text)
-                continue
-            file = _file(part)
-            result = base.mapping(_field(part, "functionResponse"))
-            if file is not None:
-                events.file(file)
-            elif result:
-                where = f"{place}.parts[{index}]"
-                events.event(self._result(result, where, notes))
-            else:
-                kind = _kind(part)
-                where = f"{place}.parts[{index}]"
-                notes.add(NOT_CONVERTED, f"{where}: {base.shown(kind)}")
-                events.event(Item(format=NAME, kind=kind, value=part))
-        return events.events()
 
-    def _result(self, result: dict[str, Any], place: str, notes: Notes) -> Event:
-        """Return the result of a call."""
-        tool = base.text(result, "name")
-        call_id = base.text(result, "id")
-        if call_id is None:
-            call_id = self._ids.of_result(tool, None)
-        if call_id is None:
-            notes.add(NOT_CONVERTED, f"{place}: result that names no call")
-            return Item(format=NAME, kind="tool_result", value=result)
-        response = result.get("response")
-        content: Any = "" if response is None else response
-        files = base.sequence(result, "parts")
-        if files:
-            content = [{"type": "text", "text": _text(content)}]
-            content += [_file_block(part) for part in files]
-        failed = bool(base.at(response, "error"))
-        output = base.text(response, "output")
-        if output is not None and exit_codes.of_gemini(output):
-            failed = True
-        return ToolResult(
-            call_id=call_id,
-            tool_name=tool,
-            content=content,
-            status="error" if failed else "ok",
-        )
+def _result(
+    result: dict[str, Any], call_id: str | None, place: str, notes: Notes
+) -> Event:
+    """Return the result of a call."""
+    if call_id is None:
+        notes.add(NOT_CONVERTED, f"{place}: result that names no call")
+        return Item(format=NAME, kind="tool_result", value=result)
+    response = result.get("response")
+    content: Any = "" if response is None else response
+    files = base.sequence(result, "parts")
+    if files:
+        content = [{"type": "text", "text": _text(content)}]
+        content += [_file_block(part) for part in files]
+    failed = bool(base.at(response, "error"))
+    output = base.text(response, "output")
+    if output is not None and exit_codes.of_gemini(output):
+        failed = True
+    return ToolResult(
+        call_id=call_id,
+        tool_name=base.text(result, "name"),
+        content=content,
+        status="error" if failed else "ok",
+    )
 
 
 def _answer_in(
@@ -327,10 +356,12 @@ def _parts(values: Iterable[Any], place: str) -> list[_Part]:
     ]
 
 
-def _is_unnamed_result(part: Any) -> bool:
+def _is_unnamed(part: Any) -> bool:
     """Whether a part is a result without an id."""
     result = base.mapping(_field(part, "functionResponse"))
-    return bool(result) and base.text(result, "id") is None
+    if not result or base.text(result, "id") is not None:
+        return False
+    return not isinstance(base.at(part, "text"), str) and _file(part) is None
 
 
 def _text(response: Any) -> str:
