@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from refold.adapters.proxy.conversation import NotRecordable, WireRequest
-from refold.adapters.proxy.protocols import anthropic, beginnings
+from refold.adapters.proxy.protocols import anthropic, beginnings, named
 from refold.adapters.proxy.protocols.beginnings import Beginnings
 from refold.adapters.proxy.protocols.reading import Notes, body_of, json_of
 
@@ -47,6 +47,92 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
     ),
     st.sampled_from([None, 1, "text", [], {}]),
 )
+NAMES = st.sampled_from(["run", "look"])
+RESULTS = TEXTS | st.fixed_dictionaries({"output": TEXTS})
+CHAT_CALLS = st.lists(
+    st.fixed_dictionaries(
+        {"function": st.fixed_dictionaries({"name": NAMES, "arguments": TEXTS})},
+        optional={"id": st.sampled_from("abc")},
+    ),
+    min_size=1,
+    max_size=2,
+)
+CHAT_MESSAGES: st.SearchStrategy[Any] = st.one_of(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "system", "developer"]), "content": TEXTS}
+    ),
+    st.fixed_dictionaries(
+        {"role": st.just("assistant"), "content": TEXTS},
+        optional={"tool_calls": CHAT_CALLS},
+    ),
+    st.fixed_dictionaries(
+        {"role": st.just("tool"), "content": TEXTS},
+        optional={"tool_call_id": st.sampled_from("abc"), "tool_name": NAMES},
+    ),
+    MESSAGES,
+)
+PARTS = st.one_of(
+    st.fixed_dictionaries({"text": TEXTS}),
+    st.fixed_dictionaries(
+        {
+            "functionCall": st.fixed_dictionaries(
+                {"name": NAMES}, optional={"id": st.sampled_from("abc")}
+            )
+        },
+        optional={"thoughtSignature": st.just("c2ln")},
+    ),
+    st.fixed_dictionaries(
+        {
+            "functionResponse": st.fixed_dictionaries(
+                {"name": NAMES, "response": RESULTS},
+                optional={"id": st.sampled_from("abc")},
+            )
+        }
+    ),
+    NUMBERS,
+)
+CONTENTS: st.SearchStrategy[Any] = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(["user", "model", "model", "other"]),
+            "parts": st.lists(PARTS, max_size=3),
+        }
+    ),
+    MESSAGES,
+)
+ITEMS: st.SearchStrategy[Any] = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "type": st.just("message"),
+            "role": st.sampled_from(["user", "assistant", "developer"]),
+            "content": TEXTS,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("function_call"),
+            "call_id": st.sampled_from("abc"),
+            "name": NAMES,
+            "arguments": TEXTS,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("function_call_output"),
+            "call_id": st.sampled_from("abc"),
+            "output": TEXTS,
+        }
+    ),
+    st.fixed_dictionaries({"type": st.just("reasoning"), "encrypted_content": TEXTS}),
+    st.fixed_dictionaries({"type": TEXTS}),
+    MESSAGES,
+)
+OTHERS: dict[str, tuple[str, str, st.SearchStrategy[Any]]] = {
+    "gemini": ("contents", "/v1beta/models/g:generateContent", CONTENTS),
+    "ollama": ("messages", "/api/chat", CHAT_MESSAGES),
+    "openai-chat": ("messages", "/v1/chat/completions", CHAT_MESSAGES),
+    "openai-responses": ("input", "/v1/responses", ITEMS),
+}
 FRAMES = st.fixed_dictionaries(
     {"model": st.sampled_from(["one", "other"])},
     optional={
@@ -55,19 +141,28 @@ FRAMES = st.fixed_dictionaries(
         "stream": st.booleans(),
         "metadata": st.fixed_dictionaries({"session_id": TEXTS}),
         "messages ": st.lists(MESSAGES, max_size=1),
+        "instructions": TEXTS,
+        "previous_response_id": st.just("resp_1"),
+        "request": st.fixed_dictionaries({"contents": st.lists(MESSAGES, max_size=1)}),
     },
 )
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> list[bytes]:
-    """Bodies of one client: most continue the one before, and some change it."""
+def conversations(
+    draw: st.DrawFn, field: str = "messages", items: st.SearchStrategy[Any] = MESSAGES
+) -> list[bytes]:
+    """Bodies of one client: most continue the one before, and some change it.
+
+    field: the name of their list of messages.
+    items: those of the list.
+    """
     bodies: list[bytes] = []
     frame = draw(FRAMES)
     messages: list[Any] = []
     compact = draw(st.booleans())
     for _ in range(draw(st.integers(2, 6))):
-        messages = messages + draw(st.lists(MESSAGES, min_size=1, max_size=3))
+        messages = messages + draw(st.lists(items, min_size=1, max_size=3))
         step = draw(st.sampled_from(["same"] * 4 + ["frame", "cut", "change", "twice"]))
         if step == "frame":
             frame = draw(FRAMES)
@@ -75,11 +170,11 @@ def conversations(draw: st.DrawFn) -> list[bytes]:
             messages = messages[: draw(st.integers(0, len(messages)))]
         elif step == "change":
             index = draw(st.integers(0, len(messages) - 1))
-            messages = [*messages[:index], draw(MESSAGES), *messages[index + 1 :]]
+            messages = [*messages[:index], draw(items), *messages[index + 1 :]]
         fields = list(frame.items())
-        fields.insert(draw(st.integers(0, 1)), ("messages", messages))
+        fields.insert(draw(st.integers(0, 1)), (field, messages))
         if step == "twice":
-            fields.append(("messages", draw(st.lists(MESSAGES, max_size=2))))
+            fields.append((field, draw(st.lists(items, max_size=2))))
         bodies.append(_json_of(fields, compact=compact))
     return bodies
 
@@ -95,34 +190,54 @@ def _json_of(fields: list[tuple[str, Any]], *, compact: bool) -> bytes:
     return content.encode("utf-8", "surrogatepass")
 
 
-def _reader() -> Beginnings:
+def _reader(protocol: str = anthropic.NAME) -> Beginnings:
     """Return a reader that knows no body."""
-    known = anthropic._BEGINNINGS
+    known = _module(protocol)._BEGINNINGS
     return Beginnings(
-        anthropic.NAME,
-        frame=known._frame,
-        message=known._message,
-        settings=known._settings,
+        protocol, field=known._field, frame=known._frame, settings=known._settings
     )
 
 
-def _read(reader: Beginnings, body: bytes) -> WireRequest | str:
+def _module(protocol: str) -> Any:
+    """Return the module of a protocol."""
+    return named(protocol)
+
+
+def _read(
+    reader: Beginnings, body: bytes, protocol: str = anthropic.NAME
+) -> WireRequest | str:
     """Return a request as the reader reads it, or the reason why it cannot."""
+    path = OTHERS[protocol][1] if protocol in OTHERS else "/v1/messages"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(anthropic, "_BEGINNINGS", reader)
+        patch.setattr(_module(protocol), "_BEGINNINGS", reader)
         try:
-            return anthropic.request(body, {}, "/v1/messages")
+            return named(protocol).request(body, {}, path)
         except NotRecordable as error:
             return error.reason
 
 
-def _check(bodies: list[bytes]) -> None:
+def _check(bodies: list[bytes], protocol: str = anthropic.NAME) -> None:
     """Check that a reader that knows the earlier bodies reads each as it is."""
-    reader = _reader()
+    reader = _reader(protocol)
     for body in bodies:
-        whole = _read(_reader(), body)
-        assert repr(_read(reader, body)) == repr(whole)
-        assert repr(_read(reader, body)) == repr(whole)
+        whole = _read(_reader(protocol), body, protocol)
+        assert repr(_read(reader, body, protocol)) == repr(whole)
+        assert repr(_read(reader, body, protocol)) == repr(whole)
+
+
+@pytest.mark.parametrize("protocol", OTHERS)
+@settings(max_examples=60)
+@given(st.data())
+def test_known_beginning_changes_no_content_of_any_protocol(
+    protocol: str, data: st.DataObject
+) -> None:
+    field, _, items = OTHERS[protocol]
+    bodies = data.draw(conversations(field, items))
+    known = _reader(protocol)
+    for body in bodies:
+        assert repr(_read(known, body, protocol)) == repr(
+            _read(_reader(protocol), body, protocol)
+        )
 
 
 @settings(max_examples=150)
@@ -159,7 +274,11 @@ def test_end_of_list_in_new_bytes_is_noticed(inserted: bytes, then: bytes) -> No
     _check([start + b'],"stream":true}', start + inserted + then + b'],"stream":true}'])
 
 
-def test_only_new_bytes_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("protocol", [anthropic.NAME, *OTHERS])
+def test_only_new_bytes_are_parsed(
+    monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    field = OTHERS[protocol][0] if protocol in OTHERS else "messages"
     lengths: list[int] = []
 
     def counted(data: bytes | str) -> tuple[Any, int]:
@@ -172,15 +291,22 @@ def test_only_new_bytes_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(beginnings, "json_of", counted)
     monkeypatch.setattr(beginnings, "body_of", counted_whole)
-    reader = _reader()
+    reader = _reader(protocol)
     messages: list[Any] = []
     tools = [{"name": "bash", "description": "x" * 20_000}]
     for number in range(50):
         role = "assistant" if number % 2 else "user"
-        messages.append({"role": role, "content": "y" * 2_000})
-        frame = {"model": "m", "messages": messages, "tools": tools}
-        read = reader.read(json.dumps(frame).encode())
-        assert len(read.messages()) == number + 1
+        if protocol == "gemini":
+            parts = [{"text": "y" * 2_000}]
+            messages.append(
+                {"role": role.replace("assistant", "model"), "parts": parts}
+            )
+        else:
+            messages.append({"role": role, "content": "y" * 2_000})
+        frame = {"model": "m", field: messages, "tools": tools}
+        read = _read(reader, json.dumps(frame).encode(), protocol)
+        assert isinstance(read, WireRequest)
+        assert len(read.messages) == number + 1
     assert lengths[0] > 20_000
     assert max(lengths[1:]) < 2_200
     assert len(lengths) == 50
@@ -192,7 +318,9 @@ def test_long_first_body_is_known_after_some_requests() -> None:
     messages = [{"role": "user", "content": content} for _ in range(10)]
     body = json.dumps({"model": "m", "messages": messages}).encode()
     for _ in range(6):
-        assert len(reader.read(body).messages()) == 10
+        read = _read(reader, body)
+        assert isinstance(read, WireRequest)
+        assert len(read.messages) == 10
     ((_, known),) = reader._known
     assert len(known.pieces) == 10
     assert known.closing == b"]}"
@@ -203,6 +331,6 @@ def test_known_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = _reader()
     for number in range(20):
         message = {"role": "user", "content": f"{number}" + "y" * 3_000}
-        reader.read(json.dumps({"messages": [message]}).encode())
+        _read(reader, json.dumps({"messages": [message]}).encode())
     assert sum(known.length for _, known in reader._known) == reader._bytes <= 10_000
     assert len(reader._known) == 3

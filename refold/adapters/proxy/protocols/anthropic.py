@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, messages as blocks
@@ -24,6 +25,7 @@ from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     FIELDS_LEFT_OUT,
     NOT_CONVERTED,
+    Conversions,
     Notes,
     UserEvents,
     endpoint,
@@ -77,7 +79,7 @@ def matches(method: str, path: str) -> bool:
 
 def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:  # noqa: ARG001  # as all protocols
     """Return a request as events.  Raises NotRecordable."""
-    content = _BEGINNINGS.read(body)
+    content = _BEGINNINGS.read(body, _Reading)
     frame = content.frame
     options = dict(frame.options)
     settings = content.settings()
@@ -98,7 +100,7 @@ def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest: 
 
 def _frame(fields: JsonObject, notes: Notes) -> Frame:
     """Return the fields of a body besides its messages."""
-    options = without_secrets(fields, "model", "stream", "system", "tools")
+    options = without_secrets(fields, "messages", "model", "stream", "system", "tools")
     return Frame(
         fields=fields,
         system=_system(fields.get("system"), options, notes),
@@ -169,9 +171,33 @@ def _settings(message: Any) -> JsonObject:
     return {name: message[name] for name in message if name not in _MESSAGE_FIELDS}
 
 
-_BEGINNINGS: Final = Beginnings(
-    NAME, frame=_frame, message=_message, settings=_settings
-)
+class _Reading:
+    """Reads the messages of a request, each without the others."""
+
+    key: Hashable = None
+    settles = True
+    system: str | None = None
+    tools: Sequence[Any] = ()
+
+    def __init__(self, _: Frame) -> None:
+        pass
+
+    def copy(self) -> _Reading:
+        """Return the same, as it has no state."""
+        return self
+
+    def take(self, message: Any, place: str, notes: Notes) -> tuple[WireMessage, ...]:
+        """Return a message as events."""
+        convert = partial(_message, message, place, notes)
+        return (_CONVERSIONS.message(message, notes, convert),)
+
+    def end(self, _: Notes) -> tuple[WireMessage, ...]:
+        """Return no further messages."""
+        return ()
+
+
+_BEGINNINGS: Final = Beginnings(NAME, frame=_frame, settings=_settings)
+_CONVERSIONS: Final = Conversions()
 
 
 def _item(kind: str, value: Any) -> Item:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import Lock
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
 
 import orjson
 
 from refold.adapters.importers import base
 from refold.adapters.proxy.conversation import WireMessage
 from refold.adapters.proxy.protocols.reading import (
-    Conversions,
     Notes,
     body_of,
     json_of,
@@ -48,10 +46,34 @@ _COMMA: Final = re.compile(rf"{_SPACE},{_SPACE}")
 _BEFORE_ITEM: Final = re.compile(rf"{_SPACE},?{_SPACE}")
 
 
+class Reading(Protocol):
+    """Reads the messages of one request, in their order.
+
+    key:     two readings with the same key read the same messages as the same events.
+    settles: whether each result must answer a call of the same request.
+    system:  the system prompt; None if no message was one.
+    tools:   those that stand among the messages.
+    """
+
+    key: Hashable
+    settles: bool
+    system: str | None
+    tools: Sequence[Any]
+
+    def copy(self) -> Self:
+        """Return a reading that continues independently from here."""
+
+    def take(self, message: Any, place: str, notes: Notes) -> Sequence[WireMessage]:
+        """Take the next message; returns those that are complete now."""
+
+    def end(self, notes: Notes) -> Sequence[WireMessage]:
+        """Return the messages that were not complete before the end."""
+
+
 class Frame(NamedTuple):
     """The fields of a body besides its messages, as events record them.
 
-    fields: as the client sent them.
+    fields: as the client sent them, with an empty list in place of the messages.
     """
 
     fields: JsonObject
@@ -64,38 +86,57 @@ class Frame(NamedTuple):
 class Part(NamedTuple):
     """A message of a body.
 
-    message:  each of its results answers a call before it.
+    messages: those that are complete with it; each result answers a call before it.
     settings: its fields besides the content.
     notes:    of its conversion.
     orphans:  notes of results without a call.
     waiting:  the calls without a result behind it.
+    reading:  the state behind it.
     """
 
-    message: WireMessage
+    messages: Sequence[WireMessage]
     settings: JsonObject
     notes: Notes
     orphans: Notes
     waiting: Waiting
+    reading: Reading
 
 
 class Body(NamedTuple):
-    """A body that was read."""
+    """A body that was read.
+
+    end: of its messages.
+    """
 
     frame: Frame
     parts: Sequence[Part]
+    end: Part
+
+    @property
+    def reading(self) -> Reading:
+        """The state behind all messages."""
+        return self.end.reading
 
     def messages(self) -> tuple[WireMessage, ...]:
         """Return the messages that have events."""
-        return tuple([part.message for part in self.parts if part.message.events])
+        return tuple(
+            [
+                message
+                for part in (*self.parts, self.end)
+                for message in part.messages
+                if message.events
+            ]
+        )
 
     def notes(self) -> Notes:
         """Return all notes, in the order in which a whole body has them."""
         notes = Notes()
         notes.add_all(self.frame.notes)
-        for part in self.parts:
+        parts = (*self.parts, self.end)
+        for part in parts:
             if part.notes is not NO_NOTES:
                 notes.add_all(part.notes)
-        for part in self.parts:
+        for part in parts:
             if part.orphans is not NO_NOTES:
                 notes.add_all(part.orphans)
         return notes
@@ -124,6 +165,7 @@ class _Beginning(NamedTuple):
     pieces:  the bytes of each message, with the comma before it.
     parts:   what the pieces say.
     closing: the bytes behind the last message; None if they are not known.
+    key:     of the reading.
     """
 
     head: bytes
@@ -132,6 +174,7 @@ class _Beginning(NamedTuple):
     closing: bytes | None
     frame: Frame
     length: int
+    key: Hashable
 
     @property
     def sample(self) -> _Sample:
@@ -154,12 +197,16 @@ class _Beginning(NamedTuple):
         return count, end
 
 
+def _no_settings(_: Any) -> JsonObject:
+    return {}
+
+
 class Beginnings:
     """Reads bodies, and remembers those that were read last, in memory only.
 
     protocol: its name.
+    field:    the name of the list of messages.
     frame:    converts the fields besides the messages.
-    message:  converts a message at a place.
     settings: returns the other fields of a message.
     """
 
@@ -167,29 +214,38 @@ class Beginnings:
         self,
         protocol: str,
         *,
+        field: str = "messages",
         frame: Callable[[JsonObject, Notes], Frame],
-        message: Callable[[Any, str, Notes], WireMessage],
-        settings: Callable[[Any], JsonObject],
+        settings: Callable[[Any], JsonObject] = _no_settings,
     ) -> None:
         self._protocol = protocol
+        self._field = field
         self._frame = frame
-        self._message = message
         self._settings = settings
-        self._conversions = Conversions()
         # Those that were used last come last.
         self._known: list[tuple[_Sample, _Beginning]] = []
         self._bytes = 0
         self._lock = Lock()
 
-    def read(self, body: bytes) -> Body:
-        """Return the content of a body.  Raises NotRecordable."""
+    def read(self, body: bytes, begin: Callable[[Frame], Reading]) -> Body:
+        """Return the content of a body.  Raises NotRecordable.
+
+        begin: returns a new reading for a body with these other fields.
+        """
         with self._lock:
             known, count, end = self._longest(body)
             if known is not None:
-                continued = self._continued(body, known, count, end)
+                continued = self._continued(body, known, count, end, begin)
                 if continued is not None:
                     return continued
-            return self._whole(body)
+            return self._whole(body, begin)
+
+    def read_messages(
+        self, frame: Frame, messages: Sequence[Any], begin: Callable[[Frame], Reading]
+    ) -> Body:
+        """Return the content of a body that was parsed."""
+        first = begin(frame)
+        return self._body(frame, first, self._converted([], messages, first))
 
     def _longest(self, body: bytes) -> tuple[_Beginning | None, int, int]:
         """Return the known body that shares the most messages with this one.
@@ -211,7 +267,12 @@ class Beginnings:
         return longest, most, end_of_most
 
     def _continued(
-        self, body: bytes, known: _Beginning, count: int, end: int
+        self,
+        body: bytes,
+        known: _Beginning,
+        count: int,
+        end: int,
+        begin: Callable[[Frame], Reading],
     ) -> Body | None:
         """Read a body behind the messages that it shares with a known one.
 
@@ -239,12 +300,13 @@ class Beginnings:
             if not isinstance(fields, dict):
                 return None
             frame = self._framed(fields, Notes())
-            messages = base.sequence(fields, "messages")
-        if messages[:1] != [_MARK]:
+            messages = base.sequence(fields, self._field)
+        first = begin(frame)
+        if messages[:1] != [_MARK] or first.key != known.key:
             return None
         new = messages[1:]
         parts = known.parts[:count]
-        parts += self._converted(parts, new)
+        parts += self._converted(parts, new, first)
         pieces, length = _pieces(rest, new)
         if len(pieces) < len(new):
             closing = None
@@ -257,21 +319,23 @@ class Beginnings:
             closing=closing,
             frame=frame,
             length=end + length,
+            key=known.key,
         )
         # A shorter one is another conversation with the same beginning.
         is_continued = 2 * count >= len(known.pieces)
         self._remember(beginning, known if is_continued else None)
-        return Body(frame, parts)
+        return self._body(frame, first, parts)
 
-    def _whole(self, body: bytes) -> Body:
+    def _whole(self, body: bytes, begin: Callable[[Frame], Reading]) -> Body:
         """Read all of a body.  Raises NotRecordable."""
         notes = Notes()
         fields = body_of(body, notes)
         is_exact = not notes
         frame = self._framed(fields, notes)
-        messages = base.sequence(fields, "messages")
-        parts = self._converted([], messages)
-        head = _head(body) if is_exact else None
+        messages = base.sequence(fields, self._field)
+        first = begin(frame)
+        parts = self._converted([], messages, first)
+        head = _head(body, self._field) if is_exact else None
         if head is not None:
             rest = body[len(head) :]
             pieces, length = _pieces(rest, messages)
@@ -282,34 +346,69 @@ class Beginnings:
                 closing=rest[length:] if len(pieces) == len(messages) else None,
                 frame=frame,
                 length=len(head) + length,
+                key=first.key,
             )
             self._remember(beginning, None)
-        return Body(frame, parts)
+        return self._body(frame, first, parts)
 
     def _framed(self, fields: JsonObject, notes: Notes) -> Frame:
         """Convert the fields besides the messages."""
-        others = {name: fields[name] for name in fields if name != "messages"}
-        return self._frame(others, notes)
+        if isinstance(fields.get(self._field), list):
+            fields = {**fields, self._field: []}
+        return self._frame(fields, notes)
 
-    def _converted(self, before: Sequence[Part], messages: Sequence[Any]) -> list[Part]:
-        """Convert messages that follow others."""
+    def _converted(
+        self, before: Sequence[Part], messages: Sequence[Any], first: Reading
+    ) -> list[Part]:
+        """Convert messages that follow others.
+
+        first: the state before all messages.
+        """
         parts: list[Part] = []
+        reading = before[-1].reading if before else first
         waiting: Waiting = before[-1].waiting if before else {}
         for index, message in enumerate(messages, start=len(before)):
             notes = Notes()
-            convert = partial(self._message, message, f"messages[{index}]", notes)
-            converted = self._conversions.message(message, notes, convert)
-            orphans = Notes()
-            open_calls = dict(waiting)
-            converted = settled_message(converted, open_calls, self._protocol, orphans)
-            waiting = {call_id: count for call_id, count in open_calls.items() if count}
+            reading = reading.copy()
+            place = f"{self._field}[{index}]"
+            converted = reading.take(message, place, notes)
             settings = self._settings(message)
-            parts.append(
-                Part(
-                    converted, settings, notes or NO_NOTES, orphans or NO_NOTES, waiting
-                )
-            )
+            part = self._part(converted, settings, notes, waiting, reading)
+            waiting = part.waiting
+            parts.append(part)
         return parts
+
+    def _part(
+        self,
+        messages: Sequence[WireMessage],
+        settings: JsonObject,
+        notes: Notes,
+        waiting: Waiting,
+        reading: Reading,
+    ) -> Part:
+        """Return converted messages with each result behind a call.
+
+        waiting: the calls without a result before them.
+        """
+        orphans = Notes()
+        if reading.settles and messages:
+            open_calls = dict(waiting)
+            messages = [
+                settled_message(message, open_calls, self._protocol, orphans)
+                for message in messages
+            ]
+            waiting = {call_id: count for call_id, count in open_calls.items() if count}
+        return Part(
+            messages, settings, notes or NO_NOTES, orphans or NO_NOTES, waiting, reading
+        )
+
+    def _body(self, frame: Frame, first: Reading, parts: Sequence[Part]) -> Body:
+        """Return a body with the messages that its end completes."""
+        reading = parts[-1].reading.copy() if parts else first
+        waiting: Waiting = parts[-1].waiting if parts else {}
+        notes = Notes()
+        messages = reading.end(notes)
+        return Body(frame, parts, self._part(messages, {}, notes, waiting, reading))
 
     def _remember(self, beginning: _Beginning, replaced: _Beginning | None) -> None:
         """Remember a body, in the place of one that it continues."""
@@ -338,8 +437,11 @@ def _json(data: bytes) -> Any:
     return None if changes else value
 
 
-def _head(body: bytes) -> bytes | None:
-    """Return a body up to the bracket that begins its messages; None without it."""
+def _head(body: bytes, field: str) -> bytes | None:
+    """Return a body up to the bracket that begins its messages; None without it.
+
+    field: the name of the list of messages.
+    """
     text = body[:_MOST_SEARCHED].decode(errors="ignore")
     match = _START.match(text)
     try:
@@ -348,7 +450,7 @@ def _head(body: bytes) -> bytes | None:
             match = _COLON.match(text, end)
             if match is None:
                 return None
-            if name == "messages":
+            if name == field:
                 end = match.end() + 1
                 return text[:end].encode() if text[match.end() : end] == "[" else None
             _, end = _VALUE.raw_decode(text, match.end())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -68,28 +68,48 @@ _CALL_FIELDS: Final = frozenset({"custom", "function", "id", "index", "type"})
 class Reading:
     """Reads the messages of a request, in their order.
 
+    form:   the name of the protocol.
+    adapt:  returns a message of the protocol as one of a chat completion.
     system: the first message, if it is of the system or the developer.
     """
 
-    def __init__(self, form: str, notes: Notes) -> None:
+    key: Hashable = None
+    settles = True
+    tools: Sequence[Any] = ()
+
+    def __init__(self, form: str, adapt: Callable[[Any], Any]) -> None:
         self.system: str | None = None
-        self.messages: list[WireMessage] = []
         self._form = form
-        self._notes = notes
+        self._adapt = adapt
+        self._has_messages = False
         self._ids = DerivedIds()
         self._conversions = _CONVERSIONS.setdefault(form, Conversions())
 
-    def take(self, message: Any, place: str) -> None:
-        """Take the next message."""
+    def copy(self) -> Reading:
+        """Return a reading that continues independently from here."""
+        reading = Reading(self._form, self._adapt)
+        reading.system = self.system
+        reading._has_messages = self._has_messages
+        reading._ids = self._ids.copy()
+        return reading
+
+    def end(self, _: Notes) -> tuple[WireMessage, ...]:
+        """Return no further messages: each is complete at once."""
+        return ()
+
+    def take(self, message: Any, place: str, notes: Notes) -> tuple[WireMessage, ...]:
+        """Take the next message; returns it unless it is the system prompt."""
+        message = self._adapt(message)
         role = base.text(message, "role")
-        notes = Notes()
-        if role in _SYSTEM and not self.messages and self.system is None:
-            text = openai_shared.system_text(base.at(message, "content"), place, notes)
+        if role in _SYSTEM and not self._has_messages and self.system is None:
+            notes_of_prompt = Notes()
+            content = base.at(message, "content")
+            text = openai_shared.system_text(content, place, notes_of_prompt)
             if text is not None:
                 self.system = text
-                self._notes.add_all(notes)
-                return
-            notes = Notes()
+                notes.add_all(notes_of_prompt)
+                return ()
+        self._has_messages = True
         call_id = base.text(message, "tool_call_id")
         is_unnamed = role in _RESULT and call_id is None
         if is_unnamed:
@@ -98,15 +118,13 @@ class Reading:
         if is_unnamed:
             # The same message may answer another call elsewhere.
             key = [call_id, message]
-            converted = self._conversions.message(key, notes, convert)
-        elif role == "assistant" and self._ids.continues_answer:
+            return (self._conversions.message(key, notes, convert),)
+        if role == "assistant" and self._ids.continues_answer:
             converted = convert()  # its ids follow those of the message before it
-            self._ids.take(converted)
         else:
             converted = self._conversions.message(message, notes, convert)
-            self._ids.take(converted)
-        self._notes.add_all(notes)
-        self.messages.append(converted)
+        self._ids.take(converted)
+        return (converted,)
 
     def _converted(
         self,

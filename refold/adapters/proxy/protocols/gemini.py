@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from refold.adapters.proxy.conversation import (
 )
 from refold.adapters.proxy.protocols import clients, errors
 from refold.adapters.proxy.protocols.answers import answer_of, failed, stop_reason
+from refold.adapters.proxy.protocols.beginnings import Beginnings, Frame
 from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     NOT_CONVERTED,
@@ -23,9 +24,7 @@ from refold.adapters.proxy.protocols.reading import (
     DerivedIds,
     Notes,
     UserEvents,
-    body_of,
     endpoint,
-    settled,
     storable,
     without_secrets,
 )
@@ -73,37 +72,62 @@ def matches(method: str, path: str) -> bool:
 
 def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:
     """Return a request as events.  Raises NotRecordable."""
-    notes = Notes()
-    envelope = body_of(body, notes)
+    content = _BEGINNINGS.read(body, _Reading)
+    frame = content.frame
+    envelope: dict[str, Any] = frame.fields
     fields = envelope
-    outer: JsonObject = {}
-    if "contents" not in envelope and isinstance(envelope.get("request"), dict):
+    if _is_envelope(envelope):
         fields = envelope["request"]
+        frame = _frame(fields, frame.notes)
         outer = without_secrets(envelope, "model", "request")
-    options = without_secrets(
-        fields,
-        "contents",
-        "model",
-        "systemInstruction",
-        "system_instruction",
-        "tools",
-    )
-    contents = fields.get("contents")
-    if not isinstance(contents, list):
-        contents = [] if contents is None else [contents]
-    reading = _Reading(notes)
-    for index, content in enumerate(contents):
-        reading.take(content, f"contents[{index}]")
+        frame = frame._replace(options={**outer, **frame.options})
+        content = _BEGINNINGS.read_messages(frame, _contents(fields), _Reading)
+    elif not isinstance(envelope.get("contents"), list):
+        content = _BEGINNINGS.read_messages(frame, _contents(envelope), _Reading)
     return WireRequest(
         protocol=NAME,
         model=_model(envelope, path),
-        system=_system(_field(fields, "systemInstruction"), notes),
-        tools=tuple(_tools(base.each(fields, "tools"))),
-        messages=settled(reading.messages(), NAME, notes),
-        options={**outer, **options},
+        system=frame.system,
+        tools=frame.tools,
+        messages=content.messages(),
+        options=frame.options,
         hint=clients.hint(headers, {**envelope, **fields}),
         stream=endpoint(path).endswith(_METHODS[1]),
-        warnings=notes.warnings(),
+        warnings=content.notes().warnings(),
+    )
+
+
+def _is_envelope(fields: Mapping[str, Any]) -> bool:
+    """Whether a body is one of Code Assist, with the request in a field."""
+    return "contents" not in fields and isinstance(fields.get("request"), dict)
+
+
+def _contents(fields: JsonObject) -> list[Any]:
+    """Return the contents in a body, which may be a single one."""
+    contents: Any = fields.get("contents")
+    if contents is None:
+        return []
+    return contents if isinstance(contents, list) else [contents]
+
+
+def _frame(fields: JsonObject, notes: Notes) -> Frame:
+    """Return the fields of a body besides its contents."""
+    if _is_envelope(fields):
+        # The request in it has the other fields.
+        return Frame(fields, system=None, tools=(), options={}, notes=notes)
+    return Frame(
+        fields=fields,
+        system=_system(_field(fields, "systemInstruction"), notes),
+        tools=tuple(_tools(base.each(fields, "tools"))),
+        options=without_secrets(
+            fields,
+            "contents",
+            "model",
+            "systemInstruction",
+            "system_instruction",
+            "tools",
+        ),
+        notes=notes,
     )
 
 
@@ -166,6 +190,7 @@ def _tools(tools: Iterable[dict[str, Any]]) -> list[JsonObject]:
     return converted
 
 
+_BEGINNINGS: Final = Beginnings(NAME, field="contents", frame=_frame)
 _CONVERSIONS: Final = Conversions()
 
 
@@ -176,38 +201,65 @@ class _Reading:
     a stream as a content of its own.
     """
 
-    def __init__(self, notes: Notes) -> None:
-        self._messages: list[WireMessage] = []
-        self._notes = notes
+    key: Hashable = None
+    settles = True
+    system: str | None = None
+    tools: Sequence[Any] = ()
+
+    def __init__(self, _: Frame | None = None) -> None:
         self._ids = DerivedIds()
         # The contents of the model since the last content of somebody else, and their
         # places.
-        self._of_model: list[dict[str, Any]] = []
-        self._places: list[str] = []
+        self._of_model: tuple[dict[str, Any], ...] = ()
+        self._places: tuple[str, ...] = ()
 
-    def take(self, content: Any, place: str) -> None:
-        """Take the next content."""
+    def copy(self) -> _Reading:
+        """Return a reading that continues independently from here."""
+        reading = _Reading()
+        reading._ids = self._ids.copy()
+        reading._of_model = self._of_model
+        reading._places = self._places
+        return reading
+
+    def take(self, content: Any, place: str, notes: Notes) -> list[WireMessage]:
+        """Take the next content; returns the messages that are complete now."""
         if base.text(content, "role") == "model":
-            self._of_model.append(content)
-            self._places.append(place)
-            return
-        self._end_answer()
+            self._of_model = (*self._of_model, content)
+            self._places = (*self._places, place)
+            return []
+        messages = self.end(notes)
         parts = base.sequence(content, "parts")
         if isinstance(content, str):
             parts = [content]
-        notes = Notes()
         call_ids: dict[int, str | None] = {}
         if base.text(content, "role") in _OF_USER:
             call_ids = self._ids_of_unnamed(parts)
-        convert = partial(_converted, content, parts, call_ids, place, notes)
+        own_notes = Notes()
+        convert = partial(_converted, content, parts, call_ids, place, own_notes)
         if call_ids:
             # The same content may answer other calls elsewhere.
             key = [[*call_ids.items()], content]
-            self._add(_CONVERSIONS.message(key, notes, convert), notes)
+            converted = _CONVERSIONS.message(key, own_notes, convert)
         else:
-            converted = _CONVERSIONS.message(content, notes, convert)
+            converted = _CONVERSIONS.message(content, own_notes, convert)
             self._ids.take(converted)
-            self._add(converted, notes)
+        notes.add_all(own_notes)
+        return [*messages, converted]
+
+    def end(self, notes: Notes) -> list[WireMessage]:
+        """Return the contents of the model, up to here, as one message."""
+        contents = self._of_model
+        if not contents:
+            return []
+        own_notes = Notes()
+        convert = partial(_answer_in, contents, self._places, own_notes)
+        key = contents[0] if len(contents) == 1 else contents
+        converted = _CONVERSIONS.message(key, own_notes, convert)
+        self._ids.take(converted)
+        self._of_model = ()
+        self._places = ()
+        notes.add_all(own_notes)
+        return [converted]
 
     def _ids_of_unnamed(self, parts: Sequence[Any]) -> dict[int, str | None]:
         """Return the ids of the calls that results without an id answer.
@@ -226,30 +278,6 @@ class _Reading:
             tool = base.text(_field(parts[index], "functionResponse"), "name")
             call_ids[index] = self._ids.of_result(tool, None)
         return call_ids
-
-    def messages(self) -> list[WireMessage]:
-        """Return all messages."""
-        self._end_answer()
-        return self._messages
-
-    def _add(self, message: WireMessage, notes: Notes) -> None:
-        """Add a message, and the notes of its conversion."""
-        self._notes.add_all(notes)
-        self._messages.append(message)
-
-    def _end_answer(self) -> None:
-        """Add the contents of the model, up to here, as one message."""
-        contents = self._of_model
-        if not contents:
-            return
-        notes = Notes()
-        convert = partial(_answer_in, contents, self._places, notes)
-        key = contents[0] if len(contents) == 1 else contents
-        converted = _CONVERSIONS.message(key, notes, convert)
-        self._ids.take(converted)
-        self._add(converted, notes)
-        self._of_model = []
-        self._places = []
 
 
 def _converted(

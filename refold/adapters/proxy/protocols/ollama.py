@@ -9,12 +9,12 @@ from refold.adapters.importers import base
 from refold.adapters.proxy.conversation import NotRecordable, WireAnswer, WireRequest
 from refold.adapters.proxy.protocols import chat, clients, errors, openai_shared
 from refold.adapters.proxy.protocols.answers import failed
+from refold.adapters.proxy.protocols.beginnings import Beginnings, Frame
 from refold.adapters.proxy.protocols.reading import (
     FIELDS_LEFT_OUT,
     Notes,
     body_of,
     endpoint,
-    settled,
     without_secrets,
 )
 from refold.adapters.proxy.protocols.streams import json_lines
@@ -67,24 +67,42 @@ def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:
 
     Raises NotRecordable, also for a request that only loads or unloads a model.
     """
-    notes = Notes()
-    fields = body_of(body, notes)
     if endpoint(path).endswith(_CHAT):
-        messages = base.sequence(fields, "messages")
+        content = _BEGINNINGS.read(body, _begin)
+        has_messages = bool(content.parts)
     else:
+        notes = Notes()
+        fields = body_of(body, notes)
         messages = _prompt(fields, notes)
-    if not messages:
+        content = _BEGINNINGS.read_messages(_frame(fields, notes), messages, _begin)
+        has_messages = bool(messages)
+    if not has_messages:
         raise NotRecordable("it has no messages, so it only loads a model")
-    reading = chat.Reading(NAME, notes)
-    for index, message in enumerate(messages):
-        reading.take(_as_chat(message), f"messages[{index}]")
-    tools = base.each(fields, "tools")
+    frame = content.frame
     return WireRequest(
         protocol=NAME,
-        model=base.text(fields, "model"),
-        system=reading.system,
-        tools=tuple(openai_shared.tool_of(tool) for tool in tools),
-        messages=settled(reading.messages, NAME, notes),
+        model=base.text(frame.fields, "model"),
+        system=content.reading.system,
+        tools=frame.tools,
+        messages=content.messages(),
+        options=frame.options,
+        hint=clients.hint(headers, frame.fields),
+        stream=frame.fields.get("stream") is not False,
+        warnings=content.notes().warnings(),
+    )
+
+
+def _begin(_: Frame) -> chat.Reading:
+    """Return a new reading."""
+    return chat.Reading(NAME, _as_chat)
+
+
+def _frame(fields: JsonObject, notes: Notes) -> Frame:
+    """Return the fields of a body besides its messages."""
+    return Frame(
+        fields=fields,
+        system=None,
+        tools=tuple(openai_shared.tool_of(tool) for tool in base.each(fields, "tools")),
         options=without_secrets(
             fields,
             "context",
@@ -96,10 +114,11 @@ def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:
             "system",
             "tools",
         ),
-        hint=clients.hint(headers, fields),
-        stream=fields.get("stream") is not False,
-        warnings=notes.warnings(),
+        notes=notes,
     )
+
+
+_BEGINNINGS: Final = Beginnings(NAME, frame=_frame)
 
 
 def _prompt(fields: dict[str, Any], notes: Notes) -> list[Any]:

@@ -10,11 +10,10 @@ from refold.adapters.importers import base, openai
 from refold.adapters.proxy.conversation import WireAnswer, WireRequest
 from refold.adapters.proxy.protocols import chat, clients, errors, openai_shared
 from refold.adapters.proxy.protocols.answers import received
+from refold.adapters.proxy.protocols.beginnings import Beginnings, Frame
 from refold.adapters.proxy.protocols.reading import (
     Notes,
-    body_of,
     endpoint,
-    settled,
     without_secrets,
 )
 from refold.adapters.proxy.protocols.streams import DONE
@@ -34,25 +33,46 @@ def matches(method: str, path: str) -> bool:
 
 def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:
     """Return a request as events.  Raises NotRecordable."""
-    notes = Notes()
-    fields = body_of(body, notes)
-    reading = chat.Reading(NAME, notes)
-    for index, message in enumerate(base.sequence(fields, "messages")):
-        reading.take(base.mapping(message) or message, f"messages[{index}]")
-    tools = [*base.each(fields, "tools"), *base.each(fields, "functions")]
+    content = _BEGINNINGS.read(body, _begin)
+    frame = content.frame
     return WireRequest(
         protocol=NAME,
-        model=base.text(fields, "model") or _deployment(path),
-        system=reading.system,
+        model=base.text(frame.fields, "model") or _deployment(path),
+        system=content.reading.system,
+        tools=frame.tools,
+        messages=content.messages(),
+        options=frame.options,
+        hint=clients.hint(headers, frame.fields),
+        stream=frame.fields.get("stream") is True,
+        warnings=content.notes().warnings(),
+    )
+
+
+def _begin(_: Frame) -> chat.Reading:
+    """Return a new reading."""
+    return chat.Reading(NAME, _as_message)
+
+
+def _as_message(message: Any) -> Any:
+    """Return a message whose fields can be read by name, if it has any."""
+    return base.mapping(message) or message
+
+
+def _frame(fields: JsonObject, notes: Notes) -> Frame:
+    """Return the fields of a body besides its messages."""
+    tools = [*base.each(fields, "tools"), *base.each(fields, "functions")]
+    return Frame(
+        fields=fields,
+        system=None,
         tools=tuple(openai_shared.tool_of(tool) for tool in tools),
-        messages=settled(reading.messages, NAME, notes),
         options=without_secrets(
             fields, "functions", "messages", "model", "stream", "tools"
         ),
-        hint=clients.hint(headers, fields),
-        stream=fields.get("stream") is True,
-        warnings=notes.warnings(),
+        notes=notes,
     )
+
+
+_BEGINNINGS: Final = Beginnings(NAME, frame=_frame)
 
 
 def _deployment(path: str) -> str | None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, codex, exit_codes, openai
 from refold.adapters.importers.response import events_of
-from refold.adapters.proxy.conversation import WireAnswer, WireMessage, WireRequest
+from refold.adapters.proxy.conversation import (
+    SessionHint,
+    WireAnswer,
+    WireMessage,
+    WireRequest,
+)
 from refold.adapters.proxy.protocols import clients, errors, openai_shared
 from refold.adapters.proxy.protocols.answers import (
     answer_of,
@@ -16,15 +21,14 @@ from refold.adapters.proxy.protocols.answers import (
     received,
     stop_reason,
 )
+from refold.adapters.proxy.protocols.beginnings import Beginnings, Frame
 from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     NOT_CONVERTED,
     Conversions,
     Notes,
     UserEvents,
-    body_of,
     endpoint,
-    settled,
     storable,
     without_secrets,
 )
@@ -117,38 +121,66 @@ def matches(method: str, path: str) -> bool:
 
 def request(body: bytes, headers: Mapping[str, str], path: str) -> WireRequest:  # noqa: ARG001  # as all protocols
     """Return a request as events.  Raises NotRecordable."""
-    notes = Notes()
-    fields = body_of(body, notes)
-    previous = base.text(fields, "previous_response_id")
-    conversation = base.text(fields, "conversation")
-    conversation = conversation or base.text(fields, "conversation", "id")
-    hint = clients.hint(
-        headers, fields, previous_response_id=previous, conversation=conversation
-    )
-    reading = _Reading(notes, base.text(fields, "instructions"), hint.agent)
-    given = fields.get("input")
-    items = [given] if isinstance(given, str) else base.sequence(given)
-    for index, item in enumerate(items):
-        reading.take(item, f"input[{index}]")
-    messages = reading.messages()
-    if previous is None and conversation is None:
-        messages = settled(messages, NAME, notes)
-    tools = [*base.each(fields, "tools"), *reading.tools]
+
+    def begin(frame: Frame) -> _Reading:
+        return _begin(headers, frame)
+
+    content = _BEGINNINGS.read(body, begin)
+    frame = content.frame
+    text: Any = frame.fields.get("input")
+    if isinstance(text, str):
+        content = _BEGINNINGS.read_messages(frame, [text], begin)
+    more_tools = [openai_shared.tool_of(tool) for tool in content.reading.tools]
     return WireRequest(
         protocol=NAME,
-        model=base.text(fields, "model"),
-        system=reading.system,
-        tools=tuple(openai_shared.tool_of(tool) for tool in tools),
-        messages=messages,
+        model=base.text(frame.fields, "model"),
+        system=content.reading.system,
+        tools=(*frame.tools, *more_tools),
+        messages=content.messages(),
+        options=frame.options,
+        hint=_hint(headers, frame),
+        stream=frame.fields.get("stream") is True,
+        warnings=content.notes().warnings(),
+    )
+
+
+def _frame(fields: JsonObject, notes: Notes) -> Frame:
+    """Return the fields of a body besides its items."""
+    return Frame(
+        fields=fields,
+        system=base.text(fields, "instructions"),
+        tools=tuple(openai_shared.tool_of(tool) for tool in base.each(fields, "tools")),
         options=without_secrets(
             fields, "input", "instructions", "model", "stream", "tools"
         ),
-        hint=hint,
-        stream=fields.get("stream") is True,
-        warnings=notes.warnings(),
+        notes=notes,
     )
 
 
+def _hint(headers: Mapping[str, str], frame: Frame) -> SessionHint:
+    """Return the session that a client names."""
+    fields = frame.fields
+    conversation = base.text(fields, "conversation")
+    return clients.hint(
+        headers,
+        fields,
+        previous_response_id=base.text(fields, "previous_response_id"),
+        conversation=conversation or base.text(fields, "conversation", "id"),
+    )
+
+
+def _begin(headers: Mapping[str, str], frame: Frame) -> _Reading:
+    """Return a new reading for a body with these other fields."""
+    hint = _hint(headers, frame)
+    has_conversation = bool(
+        base.text(frame.fields, "conversation")
+        or base.text(frame.fields, "conversation", "id")
+    )
+    is_whole = hint.previous_response_id is None and not has_conversation
+    return _Reading(frame.system, hint.agent, settles=is_whole)
+
+
+_BEGINNINGS: Final = Beginnings(NAME, field="input", frame=_frame)
 _CONVERSIONS: Final = Conversions()
 
 
@@ -157,20 +189,31 @@ class _Reading:
 
     system: the instructions, or else a first message of the developer.
     tools:  those that stand among the items.
+    agent:  the name of the client.
     """
 
-    def __init__(self, notes: Notes, system: str | None, agent: str | None) -> None:
+    def __init__(self, system: str | None, agent: str | None, *, settles: bool) -> None:
+        self.key: Hashable = (system, agent, settles)
+        self.settles = settles
         self.system = system
-        self.tools: list[Any] = []
-        self._notes = notes
+        self.tools: Sequence[Any] = ()
         self._agent = agent
-        self._messages: list[WireMessage] = []
+        self._has_messages = False
         # The items of the model since the last item of somebody else, each with its
         # place.
-        self._output: list[tuple[dict[str, Any], str]] = []
+        self._output: tuple[tuple[dict[str, Any], str], ...] = ()
 
-    def take(self, item: Any, place: str) -> None:
-        """Take the next item."""
+    def copy(self) -> _Reading:
+        """Return a reading that continues independently from here."""
+        reading = _Reading(self.system, self._agent, settles=self.settles)
+        reading.key = self.key
+        reading.tools = self.tools
+        reading._has_messages = self._has_messages
+        reading._output = self._output
+        return reading
+
+    def take(self, item: Any, place: str, notes: Notes) -> list[WireMessage]:
+        """Take the next item; returns the messages that are complete now."""
         fields = base.mapping(item)
         kind = base.text(fields, "type") or ("message" if fields else "")
         role = base.text(fields, "role")
@@ -179,43 +222,44 @@ class _Reading:
             kind = "message"
             role = "user"
         if kind == "additional_tools":
-            self.tools += base.each(fields, "tools")
-        elif kind == "message" and role in _SYSTEM:
-            self._system_message(fields, place)
-        elif kind == "agent_message" or (kind == "message" and role == "user"):
-            notes = Notes()
-            convert = partial(_inputs, fields, place, notes)
-            self._add(_CONVERSIONS.message(fields, notes, convert), place, notes)
-        elif kind.endswith("_output") and base.text(fields, "call_id"):
-            notes = Notes()
+            self.tools = (*self.tools, *base.each(fields, "tools"))
+            return []
+        if kind == "message" and role in _SYSTEM:
+            return self._system_message(fields, place, notes)
+        if kind == "agent_message" or (kind == "message" and role == "user"):
+            own_notes = Notes()
+            convert = partial(_inputs, fields, place, own_notes)
+            message = _CONVERSIONS.message(fields, own_notes, convert)
+            return self._with(message, place, own_notes, notes)
+        if kind.endswith("_output") and base.text(fields, "call_id"):
+            own_notes = Notes()
             convert = partial(self._result, fields)
             key = [self._agent, fields]
-            self._add(_CONVERSIONS.message(key, notes, convert), place, notes)
-        elif _is_of_model(kind, role):
-            self._output.append((fields, place))
-        else:
-            if kind not in _CONTROLS:
-                self._notes.add(NOT_CONVERTED, f"{place}: {base.shown(kind or 'item')}")
-            event = Item(format=NAME, kind=kind, value=item)
-            self._add(WireMessage("user", (event,)), place, Notes())
+            message = _CONVERSIONS.message(key, own_notes, convert)
+            return self._with(message, place, own_notes, notes)
+        if _is_of_model(kind, role):
+            self._output = (*self._output, (fields, place))
+            return []
+        if kind not in _CONTROLS:
+            notes.add(NOT_CONVERTED, f"{place}: {base.shown(kind or 'item')}")
+        event = Item(format=NAME, kind=kind, value=item)
+        return self._with(WireMessage("user", (event,)), place, Notes(), notes)
 
-    def messages(self) -> tuple[WireMessage, ...]:
-        """Return all messages."""
-        self._end_output()
-        return tuple(self._messages)
-
-    def _system_message(self, fields: dict[str, Any], place: str) -> None:
+    def _system_message(
+        self, fields: dict[str, Any], place: str, notes: Notes
+    ) -> list[WireMessage]:
         """Take a message of the developer, which may be the system prompt."""
-        text = openai_shared.system_text(fields.get("content"), place, self._notes)
+        text = openai_shared.system_text(fields.get("content"), place, notes)
         if text is None:
-            self._notes.add(EMPTY_MESSAGE, place)
-        elif self.system is None and not self._messages and not self._output:
+            notes.add(EMPTY_MESSAGE, place)
+            return []
+        if self.system is None and not self._has_messages and not self._output:
             self.system = text
-        else:
-            self._end_output()
-            convert = partial(_system_text, text)
-            key = ["system", text]
-            self._messages.append(_CONVERSIONS.message(key, Notes(), convert))
+            return []
+        convert = partial(_system_text, text)
+        key = ["system", text]
+        message = _CONVERSIONS.message(key, Notes(), convert)
+        return self._with(message, place, Notes(), notes)
 
     def _result(self, item: dict[str, Any]) -> WireMessage:
         """Return the result of a call."""
@@ -232,30 +276,37 @@ class _Reading:
             )
         return WireMessage("user", (event,))
 
-    def _add(self, message: WireMessage, place: str, notes: Notes) -> None:
-        """Add a message that is not the model's.
+    def _with(
+        self, message: WireMessage, place: str, own_notes: Notes, notes: Notes
+    ) -> list[WireMessage]:
+        """Return a message that is not the model's, behind the model's before it.
 
-        notes: of its conversion.
+        own_notes: of its conversion.
+        notes:     of the request.
         """
-        self._end_output()
-        self._notes.add_all(notes)
+        messages = self.end(notes)
+        notes.add_all(own_notes)
         if message.events:
-            self._messages.append(message)
-        else:
-            self._notes.add(EMPTY_MESSAGE, place)
+            self._has_messages = True
+            return [*messages, message]
+        notes.add(EMPTY_MESSAGE, place)
+        return messages
 
-    def _end_output(self) -> None:
-        """Add the items of the model, up to here, as one message."""
-        if not self._output:
-            return
-        notes = Notes()
-        convert = partial(_answer_in, self._output, notes)
-        items = [item for item, _ in self._output]
-        message = _CONVERSIONS.message(items, notes, convert)
-        self._notes.add_all(notes)
-        if message.events:
-            self._messages.append(message)
-        self._output = []
+    def end(self, notes: Notes) -> list[WireMessage]:
+        """Return the items of the model, up to here, as one message."""
+        output = self._output
+        if not output:
+            return []
+        own_notes = Notes()
+        convert = partial(_answer_in, output, own_notes)
+        items = [item for item, _ in output]
+        message = _CONVERSIONS.message(items, own_notes, convert)
+        notes.add_all(own_notes)
+        self._output = ()
+        if not message.events:
+            return []
+        self._has_messages = True
+        return [message]
 
 
 def _system_text(text: str) -> WireMessage:

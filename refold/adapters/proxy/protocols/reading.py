@@ -221,6 +221,14 @@ class DerivedIds:
         """
         return self._is_in_answer and bool(self._counts)
 
+    def copy(self) -> DerivedIds:
+        """Return ids that continue independently from here."""
+        ids = DerivedIds()
+        ids._counts.update(self._counts)
+        ids._waiting += self._waiting
+        ids._is_in_answer = self._is_in_answer
+        return ids
+
     def continued(self) -> DerivedIds:
         """Return ids for the calls of a next message of the model."""
         ids = DerivedIds()
