@@ -446,7 +446,7 @@ class SessionStore:
                     )
                     imported.append(nothing)
                 continue
-            report: Callable[[int], object] = bool
+            report: Callable[[int], object] | None = None
             if progress is not None:
                 report = partial(_report, progress, name, len(transcript.drafts))
             session = self.session(user_id=user_id, session_id=name)
@@ -713,7 +713,7 @@ class SessionStore:
         sweep: bool = False,
         accept_loss: bool = False,
         executor: Executor | None = None,
-        progress: Callable[[int], object] = bool,
+        progress: Callable[[int], object] | None = None,
     ) -> TreeHead | None:
         """Seal new events: sign the ends of all streams, and anchor the signed head.
 
@@ -736,7 +736,8 @@ class SessionStore:
             parts = [streams[start : start + _STREAMS_AT_ONCE] for start in starts]
 
             def report(part: list[ids.StreamId], _: int) -> None:
-                progress(len(part))
+                if progress is not None:
+                    progress(len(part))
 
             of_parts = spread(self, _endings, parts, executor, report)
             return list(chain.from_iterable(of_parts))

@@ -28,7 +28,7 @@ _PASSED_ON: Final = (
     signal.SIGUSR2,
 )
 _WATCHED: Final = (*_PASSED_ON, signal.SIGCHLD)
-_OF_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
+_FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 # Python ignores these, and the program inherits that.
 _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 # The origin of a signal from the kernel, such as of Ctrl-C.
@@ -57,11 +57,11 @@ def check_command(name: str) -> None:
 
 @contextmanager
 def signals_held() -> Iterator[set[signal.Signals]]:
-    """Hold signals back until ``run`` passes them on, also from threads that start.
+    """Block the signals that ``run`` waits for, also in threads that start later.
 
-    Returns the mask of signals for the program.
+    Yields the mask of signals for the program: the one from before.
     """
-    # A parent may have left it ignored, and then no end of a program can be seen.
+    # If a parent left this signal ignored, the end of a program would not be reported.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
@@ -104,7 +104,7 @@ def run(
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
             continue
-        code = _ended(pid)
+        code = _exit_status(pid)
         if code is not None:
             return code
 
@@ -115,17 +115,17 @@ def _next_signal() -> tuple[int, bool]:
         info = signal.sigwaitinfo(_WATCHED)
         return info.si_signo, info.si_code == _SI_KERNEL
     number = signal.sigwait(_WATCHED)
-    return number, number in _OF_TERMINAL and _is_in_foreground()
+    return number, number in _FROM_TERMINAL and _is_in_foreground()
 
 
-def _ended(pid: int) -> int | None:
-    """Return the exit status of a program that has ended, else None.
+def _exit_status(pid: int) -> int | None:
+    """Return the exit status of a program that has ended; None for others.
 
-    If it has stopped itself, this process stops too, so that the shell gets the
-    terminal.
+    If the program has stopped, this process stops, too, so that the shell gets the
+    terminal.  Then the shell continues both.
     """
     changed_pid, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
-    if changed_pid == 0:  # the program goes on
+    if changed_pid == 0:  # the program is running
         return None
     if os.WIFSTOPPED(status):
         if _is_in_foreground():
@@ -134,7 +134,9 @@ def _ended(pid: int) -> int | None:
             os.kill(pid, signal.SIGCONT)
         return None
     code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else _BY_SIGNAL - code
+    if code < 0:  # the negative number of the signal that ended the program
+        return _BY_SIGNAL + abs(code)
+    return code
 
 
 def _is_in_foreground() -> bool:

@@ -63,11 +63,13 @@ def write(conversation: base.Conversation, target: base.Target) -> base.Written:
         else:
             entries = _inputs(message)
         for entry in entries:
-            about = {
+            line: Entry = {
                 "id": target.entry_id(len(lines)),
                 "timestamp": base.timestamp(message.parts[0].at),
             }
-            lines.append({**about, **entry, base.MARK: mark})
+            line.update(entry)
+            line[base.MARK] = mark
+            lines.append(line)
     return base.Written(lines, left_out)
 
 
@@ -153,8 +155,7 @@ def _part(block: Block) -> Entry:
             media_type = source["media_type"]
             return {"inlineData": {"mimeType": media_type, "data": source["data"]}}
         if source.get("type") == "url":
-            uri = {"fileUri": source["url"]}
-            return {"fileData": uri}
+            return {"fileData": {"fileUri": source["url"]}}
     if block["type"] != "text":
         block = base.in_words(block)
     return {"text": block["text"]}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -137,7 +137,8 @@ class RefoldSessionStore(_Protocol):
         self._user_id = user_id
         self._transcripts: OrderedDict[str, _Transcript] = OrderedDict()
         self._lock = Lock()
-        self._of_project: set[tuple[str, str]] = set()  # sessions, with their project
+        # Names of sessions, each with the project that it belongs to.
+        self._known_projects: set[tuple[str, str]] = set()
 
     async def append(self, key: Key, entries: Sequence[Any]) -> None:
         """Append the new ones of these entries."""
@@ -262,20 +263,23 @@ class RefoldSessionStore(_Protocol):
         key = {"project_key": project, "session_id": call["session_id"]}
         arguments = call["tool_input"]
 
-        def revealed() -> Any:
+        def reveal() -> Any:
             return self._session(key).vault.reveal(arguments, tool=call["tool_name"])
 
-        new = arguments
-        with suppress(SessionNotFound):
-            new = await asyncio.to_thread(revealed)
-        return {} if new == arguments else _output("PreToolUse", updatedInput=new)
+        try:
+            revealed = await asyncio.to_thread(reveal)
+        except SessionNotFound:
+            return {}
+        if revealed == arguments:
+            return {}
+        return _output("PreToolUse", updatedInput=revealed)
 
     async def _redact_result(self, result: Any, *_: Any) -> Any:
         response = result["tool_response"]
-        new = await self.redacted(response)
-        if new == response:
+        redacted = await self.redacted(response)
+        if redacted == response:
             return {}
-        return _output("PostToolUse", updatedToolOutput=new)
+        return _output("PostToolUse", updatedToolOutput=redacted)
 
     async def _refuse_prompt(self, submitted: Any, *_: Any) -> Any:
         if await self.redacted(submitted["prompt"]) == submitted["prompt"]:
@@ -311,7 +315,7 @@ class RefoldSessionStore(_Protocol):
         """Whether a session belongs to the project, or to none.  Raises Erased."""
         self._store.log.head(session.stream)
         main_name, _, agent = session.session_id.partition("~")
-        if (main_name, project) in self._of_project:
+        if (main_name, project) in self._known_projects:
             return True
         sessions = [self._named(main_name)]
         if agent:
@@ -321,7 +325,7 @@ class RefoldSessionStore(_Protocol):
             if self._store.log.head(candidate.stream).seq == 0:
                 continue
             if self._is_labelled(candidate.session_id, project):
-                self._of_project.add((main_name, project))
+                self._known_projects.add((main_name, project))
                 return True
             labels = candidate.labels()
             # A capture labels a sub-agent's session with the folder of sub-agents.
@@ -383,19 +387,26 @@ class RefoldSessionStore(_Protocol):
     def _named(self, session_id: str) -> Session:
         return self._store.session(user_id=self._user_id, session_id=session_id)
 
-    def _listed(self, project: str, more: Any = lambda _: {}) -> list[Any]:
-        """Return entries for a list of the project's sessions, with captured ones."""
-        listed: dict[str, Any] = {}
+    def _listed(
+        self, project: str, add_fields: Callable[[Session], Any] | None = None
+    ) -> list[Any]:
+        """Return entries for a list of the project's sessions, with captured ones.
+
+        add_fields: returns further fields of a session's entry.
+        """
+        entries: dict[str, Any] = {}
         mirrored = {**_of_mirror(project), _PART: _MAIN}
         for labels in (mirrored, _of_capture(project)):
             for info in self._store.sessions(self._user_id, label=labels):
                 session = self._named(info.session_id)
                 with suppress(SessionNotFound, Erased):
                     session_id = session.labels().get(_SESSION, info.session_id)
-                    about = {"mtime": session.head().updated_at // 1000}
-                    about |= more(session)
-                    listed[session_id] = {"session_id": session_id, **about}
-        return [*listed.values()]
+                    mtime = session.head().updated_at // 1000  # milliseconds
+                    entry: dict[str, Any] = {"session_id": session_id, "mtime": mtime}
+                    if add_fields is not None:
+                        entry |= add_fields(session)
+                    entries[session_id] = entry
+        return [*entries.values()]
 
 
 def _of_mirror(project: str) -> dict[str, str]:

@@ -57,7 +57,7 @@ def append_transcript(
     transcript: ports.Transcript,
     *,
     where: str,
-    progress: Progress = bool,
+    progress: Progress | None = None,
     names: Mapping[str, str] = ports.NO_LABELS,
 ) -> Extended:
     """Append a transcript as ``extend`` does, and the records of a Refold export.
@@ -237,7 +237,7 @@ def extend(
     drafts: Sequence[Draft],
     *,
     where: str,
-    progress: Progress = bool,
+    progress: Progress | None = None,
     merges: bool = False,
 ) -> Extended:
     """Append the drafts that the session does not have.
@@ -526,7 +526,7 @@ def _append(
     order: appends.Order,
     new: Sequence[_Prepared],
     present: int,
-    progress: Progress,
+    progress: Progress | None,
 ) -> Extended:
     """Append drafts in batches, and label the session as they say.
 
@@ -535,7 +535,8 @@ def _append(
     """
     findings = Counter[str]()
     done = present
-    progress(done)
+    if progress is not None:
+        progress(done)
     for batch in _batches(new):
         drafts, redacted = zip(*batch, strict=True)
         receipt = session.writer.append(
@@ -545,7 +546,8 @@ def _append(
         for event in redacted:
             findings.update(event.counts)
         done += len(batch)
-        progress(done)
+        if progress is not None:
+            progress(done)
     labels: dict[str, str | None] = {}
     for draft, _ in new:
         labels |= labels_in(draft.event)

@@ -97,7 +97,8 @@ def erase(
     used = [option for option, is_used in actions.items() if is_used]
     if len(used) > 1:
         raise typer.BadParameter(f"give only one of {' and '.join(used)}")
-    if due and (user, session, reason, grace) != (None, None, None, None):
+    names_one = any(value is not None for value in (user, session, reason, grace))
+    if due and names_one:
         raise typer.BadParameter(
             "--due completes the erasures of all users: leave out --user, --session, "
             "--reason and --grace"

@@ -70,12 +70,12 @@ def seal(
     executor = call.executor(jobs)
     if not watch:
         head = store.seal(executor=executor, sweep=sweep, accept_loss=accept_loss)
-        return _sealed(head)
+        return _seal_report(head)
     if accept_loss:
         raise InvalidConfiguration("use --accept-loss once, without --watch")
 
     def print_head(_: object, head: TreeHead) -> None:
-        call.report(_sealed(head))
+        call.report(_seal_report(head))
         sys.stdout.flush()
 
     duties = {"seal": EVERY_SEC["seal"] if every is None else every}
@@ -85,9 +85,10 @@ def seal(
     return None
 
 
-def _sealed(head: TreeHead | None) -> Result:
+def _seal_report(head: TreeHead | None) -> Result:
     """Return the report of the newest seal."""
-    return Result(head and head.to_json(), tree_head(head), changed=True)
+    data = None if head is None else head.to_json()
+    return Result(data, tree_head(head), changed=True)
 
 
 def prove(
@@ -141,8 +142,8 @@ def prove(
         from refold.adapters.keys.signatures import public_pem
 
         pem = public_pem(store.seals.public_key()).strip()
-        return _written(out, Result({"public_key": pem}, pem))
-    names_event = (user, session, seq) != (None, None, None)
+        return _shown_or_written(out, Result({"public_key": pem}, pem))
+    names_event = any(value is not None for value in (user, session, seq))
     try:
         if old is not None and new is not None and not names_event:
             proof = store.seals.prove_growth(old, new)
@@ -160,10 +161,10 @@ def prove(
         if isinstance(error, RefoldError):
             raise
         raise RefoldError(str(error)) from None
-    return _written(out, Result(proof, json.dumps(proof, indent=1)))
+    return _shown_or_written(out, Result(proof, json.dumps(proof, indent=1)))
 
 
-def _written(out: Path | None, result: Result) -> Result | None:
+def _shown_or_written(out: Path | None, result: Result) -> Result | None:
     """Write the text of a result to a file; without a file, return the result."""
     if out is None:
         return result
