@@ -828,7 +828,8 @@ class Scanner:
         findings: list[Finding] = []
         for ready, candidate in accepted:
             rule = ready.rule
-            start, end = candidate.start, candidate.end
+            start = candidate.start
+            end = candidate.end
             if not is_plain:
                 start, end = folded.span(start, end)
             findings.append(Finding(start, end, rule.type, rule.id, rule.priority))

@@ -443,7 +443,8 @@ class RepairsContract:
 
     def test_put_head_refuses_an_erased_or_frozen_user(self, log: EventLog) -> None:
         fill(log)
-        head, other = log.head(ADA), log.head(BOB)
+        head = log.head(ADA)
+        other = log.head(BOB)
         log.retention.freeze("bob", _FREEZE, certificate(log, "frozen", "bob"))
         assert not log.repairs.put_head(BOB, other)
         shred(log)

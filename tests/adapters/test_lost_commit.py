@@ -44,7 +44,8 @@ class CutWire(Wire):
 
     def cut_after(self, part: str, cut: str) -> None:
         """Cut at the next COMMIT after a statement with this part."""
-        self._part, self._cut = part, cut
+        self._part = part
+        self._cut = cut
 
     def statement(self, statement: Statement) -> None:
         super().statement(statement)
@@ -139,10 +140,10 @@ def test_an_act_returns_the_certificate_that_is_stored(
     assert behind.wire.cuts == 1
     assert signed is not None
     after = behind.store.erasures.certificates("ada")
-    assert [certificate.statement for certificate in after[len(before) :]] == [
-        signed.statement
-    ]
-    assert [p for _, v in behind.store.verify() for p in v.problems] == []
+    added = [certificate.statement for certificate in after[len(before) :]]
+    assert added == [signed.statement]
+    for _, verification in behind.store.verify():
+        assert not verification.problems
 
 
 @EACH_CUT

@@ -48,14 +48,15 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(racing, "time", made)
-    return made
+    clock = Clock()
+    monkeypatch.setattr(racing, "time", clock)
+    return clock
 
 
 def test_the_result_is_the_median_ratio_of_neighbouring_runs(clock: Clock) -> None:
     # A busy machine slows both of a pair: the medians alone would say 3 to 10.
-    ours, other = clock.work(3, 60, 30), clock.work(2, 40, 10)
+    ours = clock.work(3, 60, 30)
+    other = clock.work(2, 40, 10)
 
     own, raced = asyncio.run(
         race(Subject("s", NORMAL, events=6), Way(OURS, ours), [Way("x", other)], 3)
@@ -92,9 +93,9 @@ def test_a_peer_that_is_not_installed_is_left_out_with_a_sentence(
     monkeypatch.setattr(peers, "PEERS", (Missing, There))
     figures = Figures()
 
-    found = asyncio.run(peers.peers(Engine(NORMAL, tmp_path), figures.note))
+    measured_peers = asyncio.run(peers.peers(Engine(NORMAL, tmp_path), figures.note))
 
-    assert [peer.name for peer in found] == ["there"]
+    assert [peer.name for peer in measured_peers] == ["there"]
     assert len(figures.notes) == 1
     assert figures.notes[0].startswith("somebody: not measured, it is not installed")
 
@@ -118,22 +119,23 @@ def test_a_target_is_compared_with_its_measurement() -> None:
         ]
     )
 
-    found = {check.what: check for check in report.checks(figures)}
+    checks = {check.what: check for check in report.checks(figures)}
 
-    raw = found[f"{POSTGRES}: one append, to the driver's"]
-    computed = found[f"{POSTGRES}: one append, to the driver's, CPU"]
-    peer = found[f"{POSTGRES}: one append, faster than openai-agents"]
+    raw = checks[f"{POSTGRES}: one append, to the driver's"]
+    computed = checks[f"{POSTGRES}: one append, to the driver's, CPU"]
+    peer = checks[f"{POSTGRES}: one append, faster than openai-agents"]
     assert (raw.measured, raw.holds, raw.gate) == (2.1, False, False)
     assert (computed.measured, computed.holds, computed.gate) == (5.0, True, True)
     assert (peer.measured, peer.holds) == (10.0, True)
-    assert found[f"{POSTGRES}: import, to COPY or executemany"].holds is None
-    assert {check.unit for check in found.values()} <= {"×", "s", "MB"}
+    assert checks[f"{POSTGRES}: import, to COPY or executemany"].holds is None
+    assert {check.unit for check in checks.values()} <= {"×", "s", "MB"}
 
 
 def test_only_a_gate_fails_a_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    slow, heavy = Check("slow", 9.0, most=1), Check("heavy", 9.0, most=1, gate=True)
+    slow = Check("slow", 9.0, most=1)
+    heavy = Check("heavy", 9.0, most=1, gate=True)
 
     async def measured(*_: object) -> Figures:
         return Figures()

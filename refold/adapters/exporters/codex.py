@@ -84,11 +84,13 @@ class _Items:
             match block["type"]:
                 case "tool_use":
                     yield from _messages(message.role, content, texts)
-                    content, texts = [], []
+                    content = []
+                    texts = []
                     yield "response_item", self._call(block)
                 case "tool_result":
                     yield from _messages(message.role, content, texts)
-                    content, texts = [], []
+                    content = []
+                    texts = []
                     yield "response_item", self._result(block)
                 case "text" | "image" | "document" | "search_result":
                     content.append(_content(block, message.role))

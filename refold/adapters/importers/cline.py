@@ -164,7 +164,8 @@ class _Task:
         cached = int(base.number(tokens, "cached") or 0)
         if not (prompt or completion or cached):
             return None
-        read_tokens, written = cached, 0
+        read_tokens = cached
+        written = 0
         request = self._request_of(prompt, completion)
         if request is not None:
             read_tokens = int(base.number(request, "cacheReads") or 0)

@@ -125,9 +125,11 @@ def output(response: dict[str, Any]) -> Output:
     failed = False
     text: str
     if body.keys() <= {"output"}:
-        text, failed = _text(body.get("output")), False
+        text = _text(body.get("output"))
+        failed = False
     elif body.keys() <= {"error"}:
-        text, failed = _text(body.get("error")), True
+        text = _text(body.get("error"))
+        failed = True
     else:
         text = canonical(body).decode()
         failed = "error" in body

@@ -103,7 +103,8 @@ class LocalMasterKey:
 
     def _try_all(self, wrapped: bytes, context: bytes) -> tuple[int, bytes] | None:
         """Return the index and the key, None if no master key wrapped the key."""
-        nonce, ciphertext = wrapped[:_NONCE_SIZE], wrapped[_NONCE_SIZE:]
+        nonce = wrapped[:_NONCE_SIZE]
+        ciphertext = wrapped[_NONCE_SIZE:]
         for index, cipher in enumerate(self._ciphers):
             try:
                 key = cipher.decrypt(nonce, ciphertext, context)

@@ -167,9 +167,12 @@ def import_(
             "one of them"
         )
     if watch:
-        # Only a long look shows its progress, except if the user asks for it.
-        looks_show = False if call.as_json else progress or None
-        return _watch(call, sources, _Options(user, form, strict, looks_show))
+        shows_looks: bool | None = None  # only a long look shows its progress
+        if call.as_json:
+            shows_looks = False
+        elif progress:
+            shows_looks = True
+        return _watch(call, sources, _Options(user, form, strict, shows_looks))
     keep_going = keep_going or bool(sources.homes)
     shows = not call.as_json and (progress or sys.stderr.isatty())
     work = _Import(
@@ -231,8 +234,7 @@ def _sources(paths: Sequence[Path], form: str, *, yes: bool, as_json: bool) -> _
             continue
         if not yes:
             agents = _chosen(path, agents, as_json=as_json)
-        chosen = [each.agent for each in agents]
-        sources.homes.append(Home(path, chosen))
+        sources.homes.append(Home(path, [files.agent for files in agents]))
     return sources
 
 
@@ -244,9 +246,9 @@ def _chosen(
     Raises typer.BadParameter without a terminal, and if no agent is chosen.
     """
     descriptions = [
-        f"{each.agent.name}: {counted(len(each.files), 'file')}, "
-        f"{values.size(each.size)} (--format {each.agent.form})"
-        for each in agents
+        f"{files.agent.name}: {counted(len(files.files), 'file')}, "
+        f"{values.size(files.size)} (--format {files.agent.form})"
+        for files in agents
     ]
     if as_json or not sys.stdin.isatty():
         listed = "; ".join(descriptions)
@@ -255,9 +257,9 @@ def _chosen(
             "--yes to import all of them, and --format for those of one agent"
         )
     chosen: list[AgentFiles] = []
-    for each, description in zip(agents, descriptions, strict=True):
+    for files, description in zip(agents, descriptions, strict=True):
         if typer.confirm(f"Import {description}?", err=True):
-            chosen.append(each)
+            chosen.append(files)
     if not chosen:
         raise typer.BadParameter("no agent was chosen: nothing was imported")
     return chosen
@@ -299,16 +301,18 @@ def _watch(call: options.Call, sources: _Sources, chosen: _Options) -> output.Re
     warning = ""
     with stopped_by_signals(stop.set):
         while not stop.is_set():
-            begun = time.monotonic()
+            started = time.monotonic()
             files = watch.take()
-            looked_sec = time.monotonic() - begun
+            looked_sec = time.monotonic() - started
             if files:
                 try:
                     _import_changed(call, store, chosen, files, total)
                     warning = ""
                     if not has_imported:
                         has_imported = True
-                        output.complain(f"{_written(total)}; waiting for changes")
+                        output.complain(
+                            f"{_events_written(total)}; waiting for changes"
+                        )
                 except (ImportFailed, RefoldError) as error:
                     for path in files:
                         watch.put_back(path)
@@ -318,11 +322,11 @@ def _watch(call: options.Call, sources: _Sources, chosen: _Options) -> output.Re
             pause = max(_SHORTEST_SEC, looked_sec / _LOOK_SHARE)
             stop.wait(min(pause, _LONGEST_SEC))
     value = {"sessions": total.names, "events": total.events}
-    return output.Result(value, _written(total))
+    return output.Result(value, _events_written(total))
 
 
-def _written(total: _Import) -> str:
-    """Return how many events an import has written, in words."""
+def _events_written(total: _Import) -> str:
+    """Return the number of events that an import has written, in words."""
     events = counted(total.events, "event")
     return f"{events} written to {counted(len(total.names), 'session')}"
 
@@ -354,7 +358,10 @@ def _import_changed(
     if call.as_json:
         return
     for name in work.names:
-        added = sum(r.events for item, r in work.sessions if item.session == name)
+        added = 0
+        for outline, extended in work.sessions:
+            if outline.session == name:
+                added += extended.events
         if added:
             output.complain(f"{output.shown(name)}: {counted(added, 'new event')}")
 

@@ -62,7 +62,7 @@ def share(
         timedelta | None,
         typer.Option(
             metavar="TIME",
-            parser=_lasts,
+            parser=_lifetime,
             help="Print a link that `refold serve` answers for this time: 1m to 365d.",
         ),
     ] = None,
@@ -115,22 +115,22 @@ def share(
         },
     )
     if listing:
-        return _listed(call, user, session)
+        return _list_links(call, user, session)
     if user is None and out is None:
         raise typer.BadParameter("--expires and --revoke need --user")
     if revoke is not None and user is not None:
-        return _revoked(call, user, session, revoke)
+        return _revoke_link(call, user, session, revoke)
     if session is None:
         raise typer.BadParameter("name the session with --session")
     if out is not None:
-        return _written(call, user, session, out, lang or "en", yes=yes)
+        return _write_to_file(call, user, session, out, lang or "en", yes=yes)
     if expires is not None and user is not None:
-        return _served(call, user, session, expires, url or "", yes=yes)
+        return _create_link(call, user, session, expires, url or "", yes=yes)
     raise AssertionError("unreachable: _check_options requires one of the four")
 
 
-def _lasts(text: str) -> timedelta:
-    """Return the time of ``--expires``.  Raises BadParameter for other texts."""
+def _lifetime(text: str) -> timedelta:
+    """Return the lifetime of a link.  Raises BadParameter for other texts."""
     from refold.store.shares import check_lasts
 
     try:
@@ -190,7 +190,7 @@ def _check_options(
             raise typer.BadParameter(f"{name} belongs to {action}")
 
 
-def _written(
+def _write_to_file(
     call: options.Call,
     user: str | None,
     session: str,
@@ -200,14 +200,14 @@ def _written(
     yes: bool,
 ) -> output.Result:
     """Write the run to a file."""
-    store, opened = _opened(call, user, session)
+    store, opened = _open(call, user, session)
     names = lineage(opened)
     with Destination(out) as destination:
         checked_upto = opened.head().seq
         preview = _preview(opened)
         _check_redaction(store, opened.user_id, names)
         _confirm(call, preview, "Write the file?", yes=yes)
-        size = _write(store, opened, destination, out, lang, names, checked_upto)
+        size = _write_page(store, opened, destination, out, lang, names, checked_upto)
     path, _ = repaired(str(out))
     value = {"out": path, "bytes": size, "expires": None, **preview}
 
@@ -220,7 +220,7 @@ def _written(
     return output.Result(value, show, changed=True)
 
 
-def _served(
+def _create_link(
     call: options.Call,
     user: str,
     session: str,
@@ -230,7 +230,7 @@ def _served(
     yes: bool,
 ) -> output.Result:
     """Store a share, and print its link."""
-    store, opened = _opened(call, user, session)
+    store, opened = _open(call, user, session)
     name = opened.session_id
     checked_upto = opened.head().seq
     preview = _preview(opened)
@@ -261,7 +261,9 @@ def _served(
     return output.Result(value, show, changed=True)
 
 
-def _listed(call: options.Call, user: str | None, session: str | None) -> output.Result:
+def _list_links(
+    call: options.Call, user: str | None, session: str | None
+) -> output.Result:
     """List the links of a user or of one session."""
     store = call.store()
     if session is not None:
@@ -285,7 +287,7 @@ def _listed(call: options.Call, user: str | None, session: str | None) -> output
     return output.Result([share.to_json() for share in shares], show)
 
 
-def _revoked(
+def _revoke_link(
     call: options.Call, user: str, session: str | None, share_id: str
 ) -> output.Result:
     """Delete a link."""
@@ -301,7 +303,7 @@ def _revoked(
     return output.Result(value, "the link shows nothing any more", changed=True)
 
 
-def _opened(
+def _open(
     call: options.Call, user: str | None, session: str
 ) -> tuple[SessionStore, Session]:
     """Open the store with the rules of all packs, and a session that exists."""
@@ -415,7 +417,7 @@ def _show_preview(screen: output.Screen, preview: dict[str, Any]) -> None:
     screen.line(f"redacted: {redacted}; the rules of all packs find nothing more")
 
 
-def _write(
+def _write_page(
     store: SessionStore,
     session: Session,
     destination: Destination,
