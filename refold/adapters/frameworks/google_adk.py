@@ -66,7 +66,7 @@ def _events_of(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draf
 
 
 def _compaction_of(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The compaction that an ADK event records, or None."""
+    """Return the compaction that an ADK event records; None for other events."""
     compaction: Mapping[str, Any] | None = base.at(value, "actions", "compaction")
     return compaction or None
 
@@ -161,7 +161,7 @@ def _native(event_id: str | None, value: Any) -> Native:
 
 
 def _edit_of(session: Session, event_id: str, value: Mapping[str, Any]) -> Draft | None:
-    """The edit of the history that an ADK event makes, or None.
+    """Return the edit of the history that an ADK event makes; None without one.
 
     A rewind leaves out the events from an invocation on, a compaction those of a time.
     """
@@ -195,7 +195,7 @@ def _edit_of(session: Session, event_id: str, value: Mapping[str, Any]) -> Draft
 
 
 def _state_delta(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that an event changes, with their new values."""
+    """Return the keys that an event changes, with their new values."""
     return (event.get("actions") or {}).get("state_delta") or {}
 
 
@@ -259,18 +259,18 @@ class RefoldSessionService(adk.BaseSessionService):
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: Any = None
     ) -> Any:
-        """The session with all or the newest events; None if it does not exist."""
+        """Return the session with all or the newest events; None if there is none."""
         place = _Place(app_name, user_id, session_id.strip())
         return await in_thread(lambda: self._read(place, config))
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> Any:
-        """The sessions of a user, or of all users, without events, the oldest first."""
+        """Return the sessions of a user or of all, without events, the oldest first."""
 
         def read_all() -> list[Any]:
-            user_ids = {info.user_id for info in self._store.sessions(user_id)}
+            owners = {info.user_id for info in self._store.sessions(user_id)}
             sessions: list[Any] = []
-            for each_user in user_ids:
-                sessions += self._listed(app_name, each_user)
+            for owner in owners:
+                sessions += self._listed(app_name, owner)
             sessions.sort(
                 key=lambda session: (
                     session.last_update_time,
@@ -295,7 +295,7 @@ class RefoldSessionService(adk.BaseSessionService):
         await in_thread(lambda: erase_session(self._session(place), "the ADK"))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
-        """The state that all sessions of a user share; the keys have no prefix."""
+        """Return the state that a user's sessions share; its keys have no prefix."""
         shared = await in_thread(lambda: _folded(self._shared(app_name, user_id)))
         return {
             key.removeprefix(_USER): value for key, value in shared["state"].items()

@@ -206,7 +206,7 @@ def _unchanged_root_logger() -> Iterator[None]:
 
 
 def _as_tool(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method as a tool, whose results carry the note on untrusted data."""
+    """Return the method as a tool.  Its results carry the note on untrusted data."""
     tool_error = import_extra("mcp.server.mcpserver.exceptions", "mcp").ToolError
 
     @wraps(method)

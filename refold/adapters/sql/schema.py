@@ -107,23 +107,23 @@ def _trimmed(statements: list[str]) -> list[str]:
 Step: TypeAlias = "Callable[[Connection, Database], None]"
 
 
-def first(connection: Connection, dialect: Database) -> None:
+def first(connection: Connection, database: Database) -> None:
     """Create all tables, and let events refuse UPDATE and DELETE."""
-    metadata = dialect.tables.metadata
-    if dialect.name == "sqlite":
+    metadata = database.tables.metadata
+    if database.name == "sqlite":
         from refold.adapters.sql import compiled
 
         compiled.create_missing(connection, metadata)
     else:
         metadata.create_all(connection)
-    dialect.guard_events(connection)
+    database.guard_events(connection)
 
 
-def leases_have_periods(connection: Connection, dialect: Database) -> None:
+def leases_have_periods(connection: Connection, database: Database) -> None:
     """Add ``leases.period``.  Older leases get the period 0 and are free at once."""
     from sqlalchemy import inspect
 
-    leases = dialect.tables.leases
+    leases = database.tables.leases
     columns = inspect(connection).get_columns(leases.name, schema=leases.schema)
     if not any(column["name"] == "period" for column in columns):
         connection.exec_driver_sql(
@@ -131,9 +131,9 @@ def leases_have_periods(connection: Connection, dialect: Database) -> None:
         )
 
 
-def exports_are_recorded(connection: Connection, dialect: Database) -> None:
+def exports_are_recorded(connection: Connection, database: Database) -> None:
     """Create ``exports``.  Older exports have no record."""
-    dialect.tables.exports.create(connection, checkfirst=True)
+    database.tables.exports.create(connection, checkfirst=True)
 
 
 # A later change of the schema is a new step at the end.  Steps are never edited.
@@ -141,7 +141,7 @@ STEPS: Final[tuple[Step, ...]] = (first, leases_have_periods, exports_are_record
 
 
 def migrate(
-    dialect: Database, *, steps: tuple[Step, ...] = STEPS, moving: bool = False
+    database: Database, *, steps: tuple[Step, ...] = STEPS, moving: bool = False
 ) -> str:
     """Upgrade the database by the steps that it lacks, in one transaction.
 
@@ -152,28 +152,30 @@ def migrate(
     Raises IncompatibleStore if the database belongs to a newer Refold or to another
     program, StoreUnavailable if it cannot be reached or the store was moved away.
     """
-    with dialect.errors:
-        values = dialect.stored_settings()
+    with database.errors:
+        values = database.stored_settings()
         if not moving:
-            _refuse_moved(values, dialect.shown_name)
+            _refuse_moved(values, database.shown_name)
         version, store_id = _version(values)
         if store_id and version == len(steps):
             return store_id
-        if not (version or store_id) and steps is STEPS:
-            version, store_id = _version(dialect.create(_marks(len(steps), "")))
+        is_new = not version and not store_id
+        if is_new and steps is STEPS:
+            # SQLite creates all tables at once.  PostgreSQL takes each step below.
+            version, store_id = _version(database.create(_marks(len(steps), "")))
             if version == len(steps):
                 return store_id
-        engine = dialect.engine().execution_options(refold_begin="IMMEDIATE")
+        engine = database.engine().execution_options(refold_begin="IMMEDIATE")
         with engine.begin() as connection:
-            dialect.lock_schema(connection)
-            dialect.prepare(connection)
-            version, store_id = _version(dialect.settings_in(connection))
+            database.lock_schema(connection)
+            database.prepare(connection)
+            version, store_id = _version(database.settings_in(connection))
             _check_version(version, len(steps))
             for step in steps[version:]:
-                step(connection, dialect)
-            dialect.spread(connection, new=not version)
+                step(connection, database)
+            database.spread(connection, new=not version)
             marks = _marks(len(steps), store_id)
-            put_settings(connection, dialect, marks)
+            put_settings(connection, database, marks)
             return marks["store_id"]
 
 
@@ -182,10 +184,10 @@ def _marks(version: int, store_id: str) -> dict[str, str]:
     return {"schema_version": str(version), "store_id": store_id or str(uuid4())}
 
 
-def settings_of(dialect: Database) -> dict[str, str]:
+def settings_of(database: Database) -> dict[str, str]:
     """Return the settings of the store in the database; empty without a store."""
-    with dialect.errors:
-        return dialect.stored_settings()
+    with database.errors:
+        return database.stored_settings()
 
 
 def _refuse_moved(values: dict[str, str], what: str) -> None:
@@ -221,8 +223,8 @@ def _check_version(version: int, newest: int) -> None:
 
 
 def put_settings(
-    connection: Connection, dialect: Database, values: dict[str, str]
+    connection: Connection, database: Database, values: dict[str, str]
 ) -> None:
     """Insert or replace these settings of the store."""
     rows = [{"name": name, "value": value} for name, value in values.items()]
-    connection.execute(dialect.statement(_SQL["put_setting"]), rows)
+    connection.execute(database.statement(_SQL["put_setting"]), rows)
