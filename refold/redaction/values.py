@@ -141,10 +141,10 @@ class Tally:
 
     def update(self, other: Tally) -> None:
         """Add the counts and paths of ``other``."""
-        for kind, n in other.types.items():
-            self.types[kind] = self.types.get(kind, 0) + n
-        for rule, n in other.rules.items():
-            self.rules[rule] = self.rules.get(rule, 0) + n
+        for type, count in other.types.items():  # noqa: A001  # as everywhere here
+            self.types[type] = self.types.get(type, 0) + count
+        for rule, count in other.rules.items():
+            self.rules[rule] = self.rules.get(rule, 0) + count
         self.paths += other.paths
         self.secrets += other.secrets
 
@@ -153,7 +153,7 @@ class Tally:
 
 
 def below(skip: Skip, step: str) -> Skip:
-    """The paths in ``skip`` that go through ``step``, each from there on."""
+    """Return the paths in ``skip`` that go through ``step``, each from there on."""
     remaining = []
     for path in skip:
         if path and path[0] in ("*", step):

@@ -94,7 +94,7 @@ class Destination:
         if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             os.fsync(self._file.fileno())
         self._file.close()
-        if self._draft not in (None, self._target):
+        if self._draft is not None and self._draft != self._target:
             os.replace(self._draft, self._target)
         self._draft = None
 
@@ -135,11 +135,11 @@ def _check_replaceable(path: Path, target: Path) -> None:
     target: its path with links resolved.
     """
     own_folder = Path(os.path.realpath(home()))
-    own_files = [own_folder / name for name in _OWN]
+    own_paths = [own_folder / name for name in _OWN]
     anchor = os.environ.get("REFOLD_ANCHOR")
     if anchor:
-        own_files.append(Path(os.path.realpath(anchor)))
-    if any(target.is_relative_to(own_file) for own_file in own_files):
+        own_paths.append(Path(os.path.realpath(anchor)))
+    if any(target.is_relative_to(own_path) for own_path in own_paths):
         raise InvalidConfiguration(
             f"{path} holds keys or proofs of a store: name another file"
         )

@@ -30,7 +30,7 @@ _TYPES: Final = frozenset(
         "TOOL",
     }
 )
-# The names of counts of tokens, by the names of the usage of an event.
+# Langfuse's names of each count of tokens, by its name in the usage of an event.
 _USAGE: Final = {
     "input_tokens": ("input", "input_tokens", "prompt_tokens", "promptTokens"),
     "output_tokens": (
@@ -67,8 +67,9 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
             trace = base.mapping(value, "trace") or value
             trace_id = base.text(trace, "id") or place
             name = base.text(trace, "sessionId") or base.text(trace, "session_id")
-            session_of[trace_id] = name or trace_id
-            session = sessions.setdefault(name or trace_id, _Session())
+            name = name or trace_id
+            session_of[trace_id] = name
+            session = sessions.setdefault(name, _Session())
             session.traces.append((place, trace))
             prefix = f"{place} ".lstrip()
             for index, observation in enumerate(base.each(value, "observations")):
@@ -131,7 +132,7 @@ class _Session:
     def transcripts(self, source: base.Source, name: str) -> Iterator[base.Transcript]:
         """Yield the transcripts of the session."""
         calls = ModelCalls(NAME, source, name)
-        for place, observation in sorted(self.observations, key=_began):
+        for place, observation in sorted(self.observations, key=_start_time):
             kind = observation["type"]
             if kind == "GENERATION":
                 calls.add(_call(place, observation))
@@ -159,7 +160,7 @@ class _Session:
         return places[0] if places else ""
 
 
-def _began(entry: tuple[str, dict[str, Any]]) -> float:
+def _start_time(entry: tuple[str, dict[str, Any]]) -> float:
     began_at = base.moment(entry[1], "startTime")
     return 0.0 if began_at is None else began_at.timestamp()
 
@@ -199,10 +200,10 @@ def _call(place: str, observation: dict[str, Any]) -> ModelCall:
 def _usage(observation: dict[str, Any]) -> JsonObject | None:
     """Return the tokens and the cost of a call."""
     usage: JsonObject = {}
-    for name, names in _USAGE.items():
+    for name, keys in _USAGE.items():
         for details in ("usageDetails", "usage"):
             counts = base.mapping(observation, details)
-            values = [counts[each] for each in names if base.number(counts, each)]
+            values = [counts[key] for key in keys if base.number(counts, key)]
             if values:
                 usage.setdefault(name, values[0])
     for place in (
