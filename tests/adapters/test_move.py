@@ -31,7 +31,7 @@ from tests.support.stores import lines
 from tests.support.tampered import Tampered, log_of
 from tests.support.waiting import until
 
-AGAIN = ("views", "leases")
+DERIVED_TABLES = ("views", "leases")
 
 
 def fill(case: Tampered) -> None:
@@ -76,14 +76,17 @@ def rows(url: str) -> dict[str, set[tuple[Any, ...]]]:
         return {
             table.name: {tuple(row) for row in database.read(None, select(table))}
             for table in database.tables.metadata.sorted_tables
-            if table.name not in AGAIN
+            if table.name not in DERIVED_TABLES
         }
     finally:
         database.close()
 
 
 def problems(store: SessionStore) -> list[Any]:
-    return [p for _, verified in store.verify() for p in verified.problems]
+    problems: list[Any] = []
+    for _, verified in store.verify():
+        problems += verified.problems
+    return problems
 
 
 def test_every_row_is_copied_unchanged(case: Tampered, postgres_url: str) -> None:
@@ -111,7 +114,7 @@ def test_a_moved_store_verifies_appends_and_erases(
         assert session.context(tampered.WINDOW).digest == shown.digest
         assert session.append(user_inputs("once"), idempotency_key="k-1").duplicate
         assert session.append(user_inputs("after the move")).last_seq == shown.at + 1
-        assert [i.session_id for i in store.sessions("ada", label={"project": "tea"})]
+        assert list(store.sessions("ada", label={"project": "tea"}))
         assert store.erasures.certificates() == certificates
         with pytest.raises(refold.errors.Frozen):
             store.session(user_id="fay", session_id="cold").append(user_inputs("more"))
@@ -148,7 +151,7 @@ def test_a_follower_gets_new_events_after_the_moved_ones(
 def test_the_old_store_names_the_new_one(case: Tampered, postgres_url: str) -> None:
     with case.store() as store:
         writer = store.session(user_id="ada", session_id="s-1")
-        there = rows(case.url)
+        before = rows(case.url)
 
         move(case.url, to=postgres_url)
 
@@ -164,21 +167,21 @@ def test_the_old_store_names_the_new_one(case: Tampered, postgres_url: str) -> N
     ):
         pass
     left = rows(case.url)
-    assert {row[0] for row in left.pop("settings") - there.pop("settings")} == {
+    assert {row[0] for row in left.pop("settings") - before.pop("settings")} == {
         "moved_to"
     }
-    assert left == there
+    assert left == before
 
 
 def test_a_repeated_move_does_nothing(case: Tampered, postgres_url: str) -> None:
     move(case.url, to=postgres_url)
     with Tampered(postgres_url, case.folder).store() as store:
         store.session(user_id="ada", session_id="new").append(user_inputs("since then"))
-    there = rows(postgres_url)
+    before = rows(postgres_url)
 
     assert move(case.url, to=postgres_url) == {}
 
-    assert rows(postgres_url) == there
+    assert rows(postgres_url) == before
 
 
 def test_a_moved_store_cannot_be_moved_elsewhere(
@@ -218,22 +221,24 @@ def test_a_database_with_another_store_is_refused_and_unchanged(
 ) -> None:
     with Tampered(postgres_url, case.folder).store() as store:
         store.session(user_id="zoe", session_id="s").append(user_inputs("mine"))
-    there, here = rows(postgres_url), rows(case.url)
+    target = rows(postgres_url)
+    source = rows(case.url)
 
     with pytest.raises(refold.InvalidConfiguration, match="into an empty database"):
         move(case.url, to=postgres_url)
 
-    assert (rows(postgres_url), rows(case.url)) == (there, here)
+    assert rows(postgres_url) == target
+    assert rows(case.url) == source
 
 
 def test_a_store_is_not_moved_onto_itself(case: Tampered, postgres_url: str) -> None:
     move(case.url, to=postgres_url)
-    there = rows(postgres_url)
+    before = rows(postgres_url)
 
     with pytest.raises(refold.InvalidConfiguration, match="into an empty database"):
         move(postgres_url, to=postgres_url)
 
-    assert rows(postgres_url) == there
+    assert rows(postgres_url) == before
 
 
 def test_an_empty_store_is_not_moved_onto_itself(
@@ -288,9 +293,10 @@ def test_a_copy_that_differs_is_not_the_store(
         move(case.url, to=postgres_url)
 
     monkeypatch.undo()
-    case.url, there = postgres_url, rows(case.url)
+    before = rows(case.url)
+    case.url = postgres_url
     assert move(f"sqlite:///{case.folder / 'refold.db'}", to=postgres_url)
-    assert rows(postgres_url) == there
+    assert rows(postgres_url) == before
 
 
 def test_the_last_step_outlasts_the_idle_timeout_of_the_server(

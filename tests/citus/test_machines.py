@@ -50,21 +50,22 @@ def append(store: SessionStore, user: str, text: str) -> int:
 
 
 def database(store: SessionStore) -> CitusDatabase:
-    found = log_of(store).recorder.database
-    assert isinstance(found, CitusDatabase)
-    return found
+    database = log_of(store).recorder.database
+    assert isinstance(database, CitusDatabase)
+    return database
 
 
 def of_machine(store: SessionStore, number: int) -> tuple[list[str], list[str]]:
-    """The users of a worker, and those of others."""
+    """Return the users of a machine, and those of the others."""
     machine = database(store).machine
     first = min(map(machine, USERS))
-    mine = [user for user in USERS if machine(user) == first + number - 1]
-    return mine, [user for user in USERS if user not in mine]
+    users = [user for user in USERS if machine(user) == first + number - 1]
+    other_users = [user for user in USERS if user not in users]
+    return users, other_users
 
 
 def check_acknowledged(store: SessionStore, acknowledged: dict[str, int]) -> None:
-    """Nothing acknowledged is lost, nothing is there twice, and there is no gap."""
+    """Check that no acknowledged event is lost or stored twice, without a gap."""
     for user in USERS:
         seqs = [
             e.seq for e in store.session(user_id=user, session_id="s").history.pages()
@@ -77,7 +78,7 @@ def check_acknowledged(store: SessionStore, acknowledged: dict[str, int]) -> Non
 def pour(
     store: SessionStore, user: str, stop: Event, done: Callable[[str, int], None]
 ) -> None:
-    """Append until told to stop; whatever is refused is tried again with its key."""
+    """Append until ``stop`` is set; repeat a refused append with its key."""
     number = 0
     while not stop.is_set():
         session = store.session(user_id=user, session_id="s")
@@ -97,7 +98,8 @@ def test_users_of_other_machines_continue_while_one_is_down(
     down, up = of_machine(store, 1)
     assert down
     assert up
-    stop, acknowledged = Event(), dict[str, int]()
+    stop = Event()
+    acknowledged: dict[str, int] = {}
 
     with ThreadPoolExecutor(len(down)) as pool:
         for user in down:
