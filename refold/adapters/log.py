@@ -146,7 +146,7 @@ class EncryptedLog(EncryptedStreams):
 
     def heads_in_lists(
         self, user_id: str | None, *, labels: Mapping[str, str] = ports.NO_LABELS
-    ) -> list[ports.ListedHead]:
+    ) -> list[ports.HeadColumns]:
         addresses: Sequence[bytes] | None = ()
         if labels:
             addresses = None if user_id is None else self._addresses(user_id, labels)

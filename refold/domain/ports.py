@@ -301,11 +301,14 @@ class SessionInfo:
         return self.status == "erased" or self.is_internal
 
 
+# The fields of a ``ListedHead`` in their order.
+HeadColumns: TypeAlias = tuple[str, str, int, Status, int, int, int]
+
+
 class ListedHead(NamedTuple):
     """The head of a session of a long list.
 
-    A ``SessionInfo`` takes ten times as long to make.  The times are microseconds since
-    1970.
+    The times are microseconds since 1970.
     """
 
     user_id: str
@@ -707,10 +710,11 @@ class EventLog(Protocol):
 
     def heads_in_lists(
         self, user_id: str | None, *, labels: Mapping[str, str] = NO_LABELS
-    ) -> list[ListedHead]:
+    ) -> list[HeadColumns]:
         """Return the heads of all sessions of a user, or of all users, in no order.
 
-        Erased and internal sessions are left out.
+        Erased and internal sessions are left out.  Each head is an exact tuple, since
+        the collector of garbage does not visit these again and again.
 
         labels: only sessions with all of these labels; requires a user.
         """

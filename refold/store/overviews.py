@@ -300,10 +300,10 @@ def page_of(
         if is_unfiltered or matching.matches(session):
             selected[info.user_id, info.session_id] = session
             value = key(session.overview, session.last_at, info.session_id)
-            entries.append(_Entry(value, info.user_id, info.session_id, info))
+            entries.append((value, info.user_id, info.session_id, info))
     part = _part(entries, sort, descending=descending, after=after, limit=limit)
     return OverviewPage(
-        [selected[entry.user_id, entry.session_id] for entry in part.entries],
+        [selected[user_id, session_id] for _, user_id, session_id, _ in part.entries],
         part.following,
         total=len(entries),
         unread=unread,
@@ -317,13 +317,26 @@ def _check_sort(sort: str) -> None:
         raise InvalidConfiguration(f"sort by one of {', '.join(SORTS)}")
 
 
-class _Entry(NamedTuple):
-    """A session in an order.  Entries compare by their keys, then by their names."""
+# The head of a session in a list.
+_Head: TypeAlias = ports.HeadColumns | ports.SessionInfo
+_HEAD_SEQ: Final = 2  # the index of ``head_seq`` in the columns of a head
+# A session in an order: its key, its user, its id, and its head.  Entries compare by
+# their keys, then by their names.  Exact tuples are sorted faster than those with named
+# fields, and the collector of garbage does not visit them again and again.
+_Entry: TypeAlias = tuple[Any, str, str, _Head]
 
-    key: Any
-    user_id: str
-    session_id: str
-    head: ports.ListedHead | ports.SessionInfo
+
+def _head_seq_of(head: _Head) -> int:
+    if isinstance(head, ports.SessionInfo):
+        return head.head_seq
+    return head[_HEAD_SEQ]
+
+
+def _info_of(head: _Head) -> ports.SessionInfo:
+    """Return a session of a list for a caller."""
+    if isinstance(head, ports.SessionInfo):
+        return head
+    return ports.ListedHead(*head).info()
 
 
 class _Part(NamedTuple):
@@ -346,8 +359,8 @@ def _part(
         descending = sort not in ASCENDING
     entries.sort(reverse=descending)
     if sort in _TEXTS:  # sessions without the text come last in both directions
-        with_text = [entry for entry in entries if entry.key]
-        entries = with_text + [entry for entry in entries if not entry.key]
+        with_text = [entry for entry in entries if entry[0]]
+        entries = with_text + [entry for entry in entries if not entry[0]]
     start = 0
     if not isinstance(after, str | None):
         raise _no_place()
@@ -424,19 +437,19 @@ def _cursor(entry: _Entry, sort: Sort, *, row: int) -> str:
 
     row: the number of the session in the list, counted from 1.
     """
+    key, _, session_id, head = entry
     if sort == "session":
-        return entry.session_id
+        return session_id
     if sort in _TEXTS:
-        return f"row{row}.{entry.head.head_seq}~{entry.session_id}"
-    return f"{entry.key!r}~{entry.session_id}"
+        return f"row{row}.{_head_seq_of(head)}~{session_id}"
+    return f"{key!r}~{session_id}"
 
 
 def _start_after_name(
     entries: Sequence[_Entry], after: str, *, descending: bool
 ) -> int:
     """Return the index of the first session after a name."""
-    for index, entry in enumerate(entries):
-        name = entry.session_id
+    for index, (_, _, name, _) in enumerate(entries):
         if (name < after) if descending else (name > after):
             return index
     return len(entries)
@@ -455,9 +468,9 @@ def _start_after_row(entries: Sequence[_Entry], after: str) -> int:
     if match is None:
         raise _no_place()
     row, head_seq = int(match[1]), int(match[2])
-    for index, entry in enumerate(entries):
-        if entry.session_id == session_id:
-            if entry.head.head_seq == head_seq:
+    for index, (_, _, name, head) in enumerate(entries):
+        if name == session_id:
+            if _head_seq_of(head) == head_seq:
                 return index + 1
             if index < row:
                 return row
@@ -478,8 +491,8 @@ def _start_after_value(
     except ValueError:
         raise _no_place() from None
     end = (value, session_id)
-    for index, entry in enumerate(entries):
-        own = (entry.key, entry.session_id)
+    for index, (key, _, name, _) in enumerate(entries):
+        own = (key, name)
         if (own < end) if descending else (own > end):
             return index
     return len(entries)
@@ -683,7 +696,7 @@ class _Selection:
             self._conditions = _Conditions(matching)
         self._now = now
 
-    def add(self, head: ports.ListedHead, fields: _Fields) -> None:
+    def add(self, head: ports.HeadColumns, fields: _Fields) -> None:
         """Add a session with this overview, if the filter matches it."""
         user_id, session_id, _, status, _, _, updated_at = head
         last_at = fields[_LAST_AT] or updated_at
@@ -695,7 +708,7 @@ class _Selection:
         ):
             return
         key = self._key(fields, last_at, session_id)
-        self.entries.append(_Entry(key, user_id, session_id, head))
+        self.entries.append((key, user_id, session_id, head))
 
     def take(self, user_id: str, result: _Folded) -> None:
         """Take the outcome of folding the new events of a user's sessions."""
@@ -772,9 +785,9 @@ class Overviews:
         New events are folded first, as in ``of``.
         """
         selection = _Selection(sort, matching, now=self._now, left=most_events)
-        by_user: dict[str, dict[str, ports.ListedHead]] = {}
+        by_user: dict[str, dict[str, ports.HeadColumns]] = {}
         for head in self.log.heads_in_lists(user_id, labels=labels):
-            by_user.setdefault(head.user_id, {})[head.session_id] = head
+            by_user.setdefault(head[0], {})[head[1]] = head
         selection.users = len(by_user)
         for owner, heads in by_user.items():
             self._select_of_user(owner, heads, selection, reads_all=not labels)
@@ -783,7 +796,7 @@ class Overviews:
     def _select_of_user(
         self,
         user_id: str,
-        heads: Mapping[str, ports.ListedHead],
+        heads: Mapping[str, ports.HeadColumns],
         selection: _Selection,
         *,
         reads_all: bool,
@@ -795,8 +808,8 @@ class Overviews:
         """
         session_ids = None if reads_all else list(heads)
         derived = self.log.derived_seqs(user_id, session_ids)
-        stale = dict(heads)
-        # The stored overviews of stale sessions, and the seqs that they include.
+        current: set[str] = set()
+        # The stored overviews of other sessions, and the seqs that they include.
         earlier: dict[str, _Fields] = {}
         through: dict[str, int] = {}
         try:
@@ -807,11 +820,13 @@ class Overviews:
                 fields = _fields_of(body, self._prices)
                 if head is None or fields is None:
                     continue
-                if through_seq >= head.head_seq and derived_seq >= derived.get(
-                    name, 0
-                ):  # as in _Stored.includes, without an object
+                head_seq = head[_HEAD_SEQ]
+                # As in _Stored.includes, without an object.
+                if through_seq >= head_seq and (
+                    not derived or derived_seq >= derived.get(name, 0)
+                ):
                     selection.add(head, fields)
-                    stale.pop(name, None)
+                    current.add(name)
                 else:
                     earlier[name] = fields
                     through[name] = through_seq
@@ -819,9 +834,11 @@ class Overviews:
             return
         except errors.KeyUnavailable:
             pass  # the list has the plain facts about the sessions
-        if not stale:
+        if len(current) == len(heads):
             return
-        result = self._fold_stale(user_id, stale.values(), through, selection.left)
+        stale = {name: head for name, head in heads.items() if name not in current}
+        listed = [ports.ListedHead(*head) for head in stale.values()]
+        result = self._fold_stale(user_id, listed, through, selection.left)
         selection.take(user_id, result)
         for name, head in stale.items():
             if name in result.erased:
@@ -839,8 +856,8 @@ class Overviews:
         A session that was erased since is left out.
         """
         infos: dict[str, list[ports.SessionInfo]] = {}
-        for entry in entries:
-            infos.setdefault(entry.user_id, []).append(entry.head.info())
+        for _, user_id, _, head in entries:
+            infos.setdefault(user_id, []).append(_info_of(head))
         sessions: dict[tuple[str, str], SessionOverview] = {}
         for user_id, of_user in infos.items():
             for session in self.of_page(
@@ -851,8 +868,8 @@ class Overviews:
             ):
                 sessions[user_id, session.info.session_id] = session
         page: list[SessionOverview] = []
-        for entry in entries:
-            listed = sessions.get((entry.user_id, entry.session_id))
+        for _, user_id, session_id, _ in entries:
+            listed = sessions.get((user_id, session_id))
             if listed is not None:
                 page.append(listed)
         return page

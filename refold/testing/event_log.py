@@ -41,6 +41,7 @@ from refold.domain.ports import (
     Head,
     Holding,
     Keyed,
+    ListedHead,
     ListOrder,
     Outcome,
     Place,
@@ -692,8 +693,8 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert texts(log.read(BOB)) == ["b"]
         assert [info.user_id for info in log.sessions("ada")] == ["ada"]
         assert [info.user_id for info in log.sessions()] == ["ada", "bob"]
-        assert {head.user_id for head in log.heads_in_lists("ada")} == {"ada"}
-        assert {head.user_id for head in log.heads_in_lists(None)} == {"ada", "bob"}
+        assert {user_id for user_id, *_ in log.heads_in_lists("ada")} == {"ada"}
+        assert {user_id for user_id, *_ in log.heads_in_lists(None)} == {"ada", "bob"}
 
     def test_a_session_is_listed_with_its_head(self, log: EventLog) -> None:
         write(log, ADA, *user_inputs("a", "b"))
@@ -897,7 +898,8 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert page(after=(newest, "s-1"), descending=False) == ["s-3"]
         assert page("name", descending=False, limit=2) == ["s-0", "s-1"]
         assert page("name", after=(0, "s-1")) == ["s-0"]
-        heads = {head.session_id: head for head in log.heads_in_lists("ada")}
+        listed = [ListedHead(*columns) for columns in log.heads_in_lists("ada")]
+        heads = {head.session_id: head for head in listed}
         assert sorted(heads) == ["s-0", "s-1", "s-2", "s-3"]
         infos = {info.session_id: info for info in log.sessions("ada")}
         assert heads["s-2"].info() == infos["s-2"]

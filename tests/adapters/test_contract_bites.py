@@ -21,10 +21,10 @@ from refold.domain.ports import (
     Duplicate,
     EventLog,
     Head,
+    HeadColumns,
     Holding,
     Lagging,
     Leases,
-    ListedHead,
     ListedSession,
     NamedView,
     Outcome,
@@ -169,7 +169,7 @@ class NoopLog:
 
     def heads_in_lists(
         self, user_id: str | None, *, labels: Mapping[str, str] = NO_LABELS
-    ) -> list[ListedHead]:
+    ) -> list[HeadColumns]:
         return []
 
     def count_in_lists(

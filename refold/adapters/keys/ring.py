@@ -269,23 +269,20 @@ class KeyRing:
         user = self.user(user_id, now=None)
         session_ref = self._session_refs(user_id)
         refs = None if sessions is None else [session_ref(name) for name in sessions]
-        keys = self.store.keys_by_session(user.ref, refs)
-        # ``decrypt`` would be called twice for each session of a list.
-        unwrap = user.wrapping.decrypt
+        first, rotated = self.store.keys_by_session(user.ref, refs)
+        first_context = session_context(user.ref, "", 1)
         for session_id, ciphertext, context in rows:
             ref = session_ref(session_id)
             plain: bytes | None = None
             # After an interrupted rewriting, a session has the keys of two versions.
-            for version, wrapped in keys.get(ref, ()):
+            for version, wrapped in rotated.get(ref, ()):
                 key_context = session_context(user.ref, ref, version)
-                try:
-                    key = unwrap(wrapped[:_NONCE], wrapped[_NONCE:], key_context)
-                    plain = AESGCM(key).decrypt(
-                        ciphertext[:_NONCE], ciphertext[_NONCE:], context
-                    )
-                except (InvalidTag, ValueError):
-                    continue
-                break
+                plain = _decrypted(user, wrapped, key_context, ciphertext, context)
+                if plain is not None:
+                    break
+            if plain is None and ref in first:
+                key_context = first_context + ref.encode()
+                plain = _decrypted(user, first[ref], key_context, ciphertext, context)
             yield plain
 
     def successor(
@@ -593,6 +590,21 @@ def _unwrapped_session(
     key = decrypt(user.wrapping, wrapped, context)
     check = hmac.digest(key, b"refold key check", "sha256")[:8]
     return SessionKey(AESGCM(key), check, user, DecryptedRows(), version)
+
+
+def _decrypted(
+    user: UserKey, wrapped: bytes, key_context: bytes, ciphertext: bytes, context: bytes
+) -> bytes | None:
+    """Unwrap a session's key, and decrypt data with it; None if one does not fit.
+
+    A list calls this for each session.  ``decrypt`` would be called twice.
+    """
+    try:
+        key = user.wrapping.decrypt(wrapped[:_NONCE], wrapped[_NONCE:], key_context)
+        cipher = AESGCM(key)
+        return cipher.decrypt(ciphertext[:_NONCE], ciphertext[_NONCE:], context)
+    except (InvalidTag, ValueError):
+        return None
 
 
 def _derive(key: bytes, purpose: str) -> bytes:

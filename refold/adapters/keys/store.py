@@ -25,6 +25,17 @@ class KeyPlace(NamedTuple):
     version: int
 
 
+class WrappedKeys(NamedTuple):
+    """The wrapped keys of many sessions, by the keyed hash of the session.
+
+    first:   the keys of version 1.
+    rotated: the keys of later versions with their versions, the newest first.
+    """
+
+    first: dict[str, bytes]
+    rotated: dict[str, list[tuple[int, bytes]]]
+
+
 class Refs(NamedTuple):
     """The keyed hashes of a user and a session, and the epoch of the user's key.
 

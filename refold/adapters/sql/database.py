@@ -230,6 +230,13 @@ class Database(ABC):
         query = filled(_SQL["fence"], locked=self.lock_against_changes, **self._names)
         return query.replace("?", self.mark)
 
+    def many_rows(self, table: str, condition: str) -> str:  # noqa: ARG002  # for SQLite
+        """Return the condition of a query for many rows of a table.
+
+        The engine should read the rows in the order in which they are stored.
+        """
+        return condition
+
     @abstractmethod
     def with_driver(self, work: Callable[[Any], T], *, single: bool = False) -> T:
         """Call ``work`` with the driver's own connection, in a transaction.

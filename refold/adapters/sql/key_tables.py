@@ -38,6 +38,7 @@ class KeyTables:
         # Lock rows that were read; SQLite has only one writer and needs no locks.
         self._names["shared"] = "FOR SHARE" if schema else ""
         self._names["locked"] = "FOR UPDATE" if schema else ""
+        self._names["of_user"] = "user_ref=:user"
         self.statement = cache(self._statement)
 
     def _settings(self) -> sa.Table:

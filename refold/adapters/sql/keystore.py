@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from refold.adapters.keys.master import create_private, warn_of_mode
-from refold.adapters.keys.store import KeyPlace, UserEntry
+from refold.adapters.keys.store import KeyPlace, UserEntry, WrappedKeys
 from refold.adapters.sql import files, forks
 from refold.adapters.sql.forks import FileId
 from refold.adapters.sql.queries import refusals, statements
@@ -612,24 +612,29 @@ class SqlKeyStore:
 
     def keys_by_session(
         self, user_ref: str, session_refs: Sequence[str] | None = None
-    ) -> dict[str, tuple[tuple[int, bytes], ...]]:
-        """Return the wrapped keys of a user's sessions with their versions.
-
-        The newest version of a session comes first.
+    ) -> WrappedKeys:
+        """Return the wrapped keys of a user's sessions.
 
         session_refs: only of these sessions; None means all.
         """
         if session_refs is None:
-            rows = self._fetch("keys_of", _session_key, {"user": user_ref})
+            rows = self._fetch("keys_of", tuple, {"user": user_ref})
         else:
-            rows = self._read(self._keys_among(user_ref, session_refs), _session_key)
-        keys: dict[str, tuple[tuple[int, bytes], ...]] = {}
-        for session_ref, key in rows:
-            if session_ref in keys:
-                both = (*keys[session_ref], key)
-                keys[session_ref] = tuple(sorted(both, reverse=True))
-            else:
-                keys[session_ref] = (key,)
+            rows = self._read(self._keys_among(user_ref, session_refs), tuple)
+        keys = WrappedKeys({}, {})
+        first = keys.first
+        with self._guarded():
+            for session_ref, version, wrapped in rows:
+                # A list has a row for each session, and most have the right types.
+                if type(wrapped) is not bytes or type(session_ref) is not str:
+                    wrapped, session_ref = _octets(wrapped), _text(session_ref)
+                if version == 1:
+                    first[session_ref] = wrapped
+                else:
+                    versions = keys.rotated.setdefault(session_ref, [])
+                    versions.append((int(version), wrapped))
+        for versions in keys.rotated.values():
+            versions.sort(reverse=True)
         return keys
 
     def _keys_among(self, user_ref: str, session_refs: Sequence[str]) -> Any:
@@ -821,6 +826,8 @@ def _names_in_file() -> dict[str, str]:
     # One writer needs no locks of rows.
     names["shared"] = ""
     names["locked"] = ""
+    # The index has the keys in a random order, and few pages of a file are cached.
+    names["of_user"] = "rowid IN (SELECT rowid FROM session_keys WHERE user_ref=:user)"
     return names
 
 
@@ -885,12 +892,6 @@ def _entry(epoch: Any, wrapped: Any) -> UserEntry:
     if wrapped is None:
         return UserEntry(int(epoch), None)
     return UserEntry(int(epoch), _octets(wrapped))
-
-
-def _session_key(row: Any) -> tuple[str, tuple[int, bytes]]:
-    """Return the keyed hash of a session, and a key of it with its version."""
-    session_ref, version, wrapped = row
-    return _text(session_ref), (int(version), _octets(wrapped))
 
 
 def _versioned(row: Any) -> tuple[int, UserEntry]:

@@ -510,21 +510,22 @@ class Recorder(ApplicationRecorder):
 
     def heads_in_lists(
         self, user_id: str | None, labels: Sequence[bytes]
-    ) -> list[ports.ListedHead]:
+    ) -> list[ports.HeadColumns]:
         """Return the heads of the sessions that lists show, of a user or of all users.
 
         labels: the addresses of labels, all of which a session must have.
         """
+        heads_of_user = self.database.many_rows("{heads}", "user_id=?")
         query = filled(
             _SQL["heads_in_lists"],
-            of_user="" if user_id is None else "h.user_id=? AND",
+            heads_of_user="" if user_id is None else f"{heads_of_user} AND",
             labelled_too=" ".join([_SQL["labelled"]] * len(labels)),
         )
         values: list[Any] = []
         if user_id is not None:
             values = _values_in_lists(user_id, labels)
-        rows = self.database.fetch(user_id, query, values)
-        return list(map(ports.ListedHead._make, rows))
+        heads: list[Any] = self.database.fetch(user_id, query, values)
+        return heads
 
     def count_in_lists(self, user_id: str, labels: Sequence[bytes]) -> int:
         """Return the number of the user's sessions that lists show."""
@@ -638,7 +639,9 @@ class Recorder(ApplicationRecorder):
 
         Each row has the session, the two seqs of the view, and its encrypted body.
         """
-        rows = self._among(user_id, "views_named", (user_id, name), session_ids)
+        condition = "user_id=? AND name=?"
+        values = (user_id, name)
+        rows = self._among("views_named", "{views}", condition, values, session_ids)
         if all(type(row[3]) is bytes for row in rows):
             return rows
         return [(row[0], row[1], row[2], octets(row[3])) for row in rows]
@@ -650,23 +653,35 @@ class Recorder(ApplicationRecorder):
 
         session_ids: only of these sessions.
         """
-        rows = self._among(user_id, "derived_seqs", (user_id,), session_ids)
+        condition = "user_id=? AND stream<>'main'"
+        rows = self._among(
+            "derived_seqs", "{heads}", condition, (user_id,), session_ids
+        )
         return {session_id: int(total) for session_id, total in rows}
 
     def _among(
         self,
-        user_id: str,
         name: str,
+        table: str,
+        condition: str,
         values: Sequence[Any],
         session_ids: Sequence[str] | None,
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of a query of a user, about these sessions or about all."""
+        """Return the rows of a query of a user, about these sessions or about all.
+
+        condition: of the rows of the table; begins with the user.
+        values:    of the condition.
+        """
+        user_id = values[0]
         if session_ids is None:
-            return self.database.fetch(user_id, filled(_SQL[name], among=""), values)
+            of_all = self.database.many_rows(table, condition)
+            query = filled(_SQL[name], of_sessions=of_all)
+            return self.database.fetch(user_id, query, values)
         rows: list[tuple[Any, ...]] = []
         for chunk in _chunks(session_ids):
             marks = ", ".join("?" * len(chunk))
-            query = filled(_SQL[name], among=f"AND session_id IN ({marks})")
+            of_some = f"{condition} AND session_id IN ({marks})"
+            query = filled(_SQL[name], of_sessions=of_some)
             rows += self.database.fetch(user_id, query, (*values, *chunk))
         return rows
 

@@ -318,6 +318,11 @@ class SqliteDatabase(Database):
     def has_sessions(self) -> bool:
         return bool(self._fetch("", "SELECT 1 FROM heads LIMIT 1", ()))
 
+    def many_rows(self, table: str, condition: str) -> str:
+        # An index has the rows in another order than the file.  SQLite would read the
+        # page of each row by itself, since few pages fit in its cache.
+        return f"rowid IN (SELECT rowid FROM {table} WHERE {condition})"
+
     def translate(self, error: Exception) -> errors.RefoldError | None:
         if isinstance(error, OSError) and str(error.filename).startswith(
             str(self.path)

@@ -40,7 +40,7 @@ JOIN {held_keys} h ON h.user_ref=u.user_ref AND h.session_ref=''
 
 -- Keys of sessions; the first of each is of version 1.
 -- name: keys_of
-SELECT session_ref, 1, wrapped FROM {session_keys} WHERE user_ref=:user
+SELECT session_ref, 1, wrapped FROM {session_keys} WHERE {of_user}
 UNION ALL
 SELECT session_ref, version, wrapped FROM {rotated_session_keys} WHERE user_ref=:user
 

@@ -110,7 +110,7 @@ h.user_id=? AND {listed}
 -- Those of a user, or of all users.
 -- name: heads_in_lists
 SELECT h.user_id, h.session_id, h.seq, h.status, h.tokens, h.created_at, h.updated_at
-FROM {heads} h WHERE {of_user} {listed}
+FROM {heads} h WHERE {heads_of_user} {listed}
 
 -- name: count_in_lists
 SELECT count(*) FROM {heads} h WHERE {in_lists}
@@ -153,11 +153,11 @@ SELECT session_id, size FROM {blobs} WHERE user_id=? AND address=?
 -- Of all sessions of a user.
 -- name: views_named
 SELECT session_id, through_seq, derived_seq, body FROM {views}
-WHERE user_id=? AND name=? {among}
+WHERE {of_sessions}
 
 -- name: derived_seqs
 SELECT session_id, sum(seq) FROM {heads}
-WHERE user_id=? AND stream<>'main' {among} GROUP BY session_id
+WHERE {of_sessions} GROUP BY session_id
 
 -- name: view_names
 SELECT name FROM {views} WHERE user_id=? AND session_id=? ORDER BY name
