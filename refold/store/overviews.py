@@ -32,7 +32,7 @@ OVERVIEW: Final = f"overview{ports.VIEW_NAME_SEPARATOR}{SHAPE}"
 _FOLD: Final = f"overview_fold{ports.VIEW_NAME_SEPARATOR}{SHAPE}"
 # A shorter session is folded again as a whole, and needs no stored fold.
 _FEWEST_FOLDED: Final = 256
-# The most events that one list folds.  It shows other sessions as they were stored.
+# The most events that one list reads.  It shows other sessions as they were stored.
 MOST_EVENTS: Final = 50_000
 # The most sessions without a current overview that a page names.
 MOST_UNREADABLE: Final = 100
@@ -642,6 +642,45 @@ class _Stored(NamedTuple):
 _NO_OVERVIEW: Final = Overview()
 
 
+class _Budget:
+    """The number of events that may still be read; without a number, any number."""
+
+    def __init__(self, most_events: int | None) -> None:
+        self._left = most_events
+
+    @property
+    def left(self) -> int:
+        """The number of events; a very large one if it is not bounded."""
+        return _LATEST if self._left is None else self._left
+
+    def end_of(self, after: int, head_seq: int) -> int:
+        """Return the last seq after ``after`` that may be read, up to ``head_seq``."""
+        if self._left is None:
+            return head_seq
+        return min(head_seq, after + self._left)
+
+    def take_one(self) -> None:
+        """Count an event that was read."""
+        if self._left is not None:
+            self._left -= 1
+
+    def lower(self, left: int) -> None:
+        """Leave at most this number of events."""
+        if self._left is not None:
+            self._left = max(0, min(self._left, left))
+
+
+def _events_to_read(head_seq: int, through_seq: int) -> int:
+    """Return the number of events that the next fold of a session reads.
+
+    through_seq: the seq of the stored overview.
+    """
+    if through_seq < _FEWEST_FOLDED:  # no fold was stored
+        return head_seq
+    # The stored overview may be newer than this head, and lack only summaries.
+    return max(0, head_seq - through_seq)
+
+
 @dataclass(slots=True)
 class _Folded:
     """The outcome of folding the new events of a user's sessions.
@@ -950,25 +989,27 @@ class Overviews:
     ) -> _Folded:
         """Fold the new events of sessions of a user, those of the newest writes first.
 
+        A session without a stored fold is read from its beginning.  All events that are
+        read count.
+
         through: the seqs of their stored overviews.
         """
         result = _Folded()
+        budget = _Budget(most_events)
         heads: list[Any] = sorted(stale, key=attrgetter("updated_at"), reverse=True)
         for head in heads:
             name = head.session_id
-            # The stored overview may be newer than this head, and lack only summaries.
-            new = max(0, head.head_seq - through.get(name, 0))
-            left = most_events - result.events
-            is_whole = new <= left
-            if not is_whole and left < _FEWEST_FOLDED:
+            needed = _events_to_read(head.head_seq, through.get(name, 0))
+            left_before = budget.left
+            is_too_long = needed > left_before or not left_before
+            if is_too_long and left_before < _FEWEST_FOLDED:
                 result.unread.add(name)
                 continue
             try:
-                result.overviews[name] = self.fold(
-                    StreamId(user_id, name),
-                    head.head_seq,
-                    most_events=None if is_whole else left,
+                overview, is_whole = self._fold(
+                    StreamId(user_id, name), head.head_seq, budget
                 )
+                result.overviews[name] = overview
             except errors.Erased:
                 result.erased.add(name)
                 continue
@@ -979,10 +1020,11 @@ class Overviews:
             except errors.CorruptEvent:
                 # The session is listed without an overview; `verify` names the damage.
                 result.unreadable.add(name)
+                budget.lower(left_before - needed)  # as if all of it had been read
             else:
                 if not is_whole:
                     result.unread.add(name)
-            result.events += min(new, left)
+            result.events = most_events - budget.left
         return result
 
     def _listed(
@@ -1086,11 +1128,27 @@ class Overviews:
         Another process may have stored an overview with later events.  It is never
         replaced by one without them.
 
-        most_events: fold at most this number of new events; the next fold continues
-                     with the others.  None folds all.
+        most_events: read at most this number of events; the next fold continues with
+                     the others.  None reads all.
         progress:    called after each page of events that was read.
 
         Raises Erased, CorruptEvent, KeyUnavailable.
+        """
+        budget = _Budget(most_events)
+        overview, _ = self._fold(stream, head_seq, budget, progress=progress)
+        return overview
+
+    def _fold(
+        self,
+        stream: StreamId,
+        head_seq: int,
+        budget: _Budget,
+        *,
+        progress: Callable[[], object] | None = None,
+    ) -> tuple[Overview, bool]:
+        """Fold a session as ``fold`` does, within a budget.
+
+        Also returns whether the budget sufficed.
         """
         log = self.log
         view = log.load_view(stream, OVERVIEW)
@@ -1099,15 +1157,14 @@ class Overviews:
         if stored is not None and stored.through_seq >= head_seq:
             head_seq = stored.through_seq
             if stored.includes(head_seq, self._derived_seq(stream)):
-                return stored.overview
+                return stored.overview, True
         fold, through, ends = self._stored_fold(stream)
-        end_seq = head_seq
-        if most_events is not None:
-            end_seq = min(head_seq, through + most_events)
-        end_seq = max(end_seq, through)
+        end_seq = budget.end_of(through, max(head_seq, through))
+        is_whole = end_seq >= head_seq
         for envelope in read_pages(
             log, stream, after=through, upto=end_seq, progress=progress
         ):
+            budget.take_one()
             fold.take(envelope)
         derived_seq = 0
         for name in log.streams(stream.user_id, stream.session_id):
@@ -1115,9 +1172,15 @@ class Overviews:
                 continue
             derived = stream._replace(stream=name)
             end = ends.get(name, 0)
-            for envelope in read_pages(log, derived, after=end, progress=progress):
+            upto = budget.end_of(end, _LATEST)
+            for envelope in read_pages(
+                log, derived, after=end, upto=upto, progress=progress
+            ):
+                budget.take_one()
                 fold.take_derived(envelope)
                 end = envelope.seq
+            # Then it is not known whether the stream has more events.
+            is_whole = is_whole and budget.left > 0
             ends[name] = end
             derived_seq += end
         overview = fold.overview()
@@ -1127,7 +1190,7 @@ class Overviews:
             body: JsonObject = {"overview": overview.dump(), "prices": self._prices}
             new_view = ports.StoredView(end_seq, derived_seq, body)
             keep_view(log, stream, OVERVIEW, new_view, replaces=replaces)
-        if end_seq >= _FEWEST_FOLDED:
+        if end_seq + derived_seq >= _FEWEST_FOLDED:
             state: JsonObject = {
                 "fold": fold.dump(),
                 "derived": dict(ends),
@@ -1135,7 +1198,7 @@ class Overviews:
             }
             new_fold = ports.StoredView(end_seq, derived_seq, state)
             keep_view(log, stream, _FOLD, new_fold, replaces=through)
-        return overview
+        return overview, is_whole
 
     def _stored_fold(
         self, stream: StreamId

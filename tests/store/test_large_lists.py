@@ -273,6 +273,70 @@ def test_a_sorted_page_marks_a_session_that_was_read_in_part(db: str) -> None:
         assert session.is_readable
 
 
+def count_events(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of events of each read."""
+    counts: list[int] = []
+    read = store.log.read
+
+    def counted(stream: Any, **options: Any) -> Any:
+        page = read(stream, **options)
+        counts.append(len(page))
+        return page
+
+    monkeypatch.setattr(store.log, "read", counted)
+    return counts
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_a_list_reads_no_more_events_than_its_bound_of_short_sessions(
+    db: str, monkeypatch: pytest.MonkeyPatch, *, is_sorted: bool
+) -> None:
+    with refold.open(db) as store:
+        for number in range(6):
+            say(store, f"s{number}", 100)
+        store.overviews("ada", sort="title")
+        for number in range(6):
+            say(store, f"s{number}", 1)
+        overviews = Overviews(store.log, now=store.clock())
+        counts = count_events(store, monkeypatch)
+
+        # Each has one new event, and no stored fold: it is read from its beginning.
+        if is_sorted:
+            selection = overviews.select(
+                "ada", sort="title", matching=EVERY_SESSION, most_events=300
+            )
+            unread = len(selection.unread)
+        else:
+            listed = overviews.of(store.sessions("ada"), most_events=300)
+            unread = sum(1 for session in listed if not session.is_current)
+
+        assert sum(counts) == 202
+        assert unread == 4
+
+
+def test_a_list_reads_no_more_events_than_its_bound_if_a_stored_fold_is_gone(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open(db) as store:
+        stream = say(store, "long", 600)
+        store.overviews("ada", sort="title")
+        (fold_view,) = [
+            name
+            for name in store.log.view_names("ada", "long")
+            if name.startswith("overview_fold")
+        ]
+        store.log.drop_view(stream, fold_view)
+        say(store, "long", 1)
+        overviews = Overviews(store.log, now=store.clock())
+        counts = count_events(store, monkeypatch)
+
+        infos = store.sessions("ada")
+        lists = [overviews.of(infos, most_events=400) for _ in range(2)]
+
+        assert [session.is_current for (session,) in lists] == [False, True]
+        assert sum(counts) == 601
+
+
 def test_a_sorted_page_does_not_fold_a_session_twice(
     db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -357,8 +357,9 @@ def worker(
     Duties: compact (sessions whose strategy asks for it), index (new events, for
     lists and searches), seal (new events), erase (interrupted erasures, and those
     whose grace period is over), verify (each session, and the tree); with their
-    options also rebuild (each session once) and retain.  Index is not a default,
-    because it looks at each session once when a worker starts.
+    options also rebuild (each session once) and retain.  Index is not a default: it
+    looks at each session when a worker starts, and then reads new events.  A session
+    with fewer than 256 events is read from its beginning again.
     """
     store = call.store(serves=True)
     duty_texts = do.split(",")  # such as "seal" or "seal=60s"
