@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from refold.domain.events import JsonObject
 
-Kind = Literal["table", "key table", "file", "outside"]
+Kind = Literal["table", "key table", "file", "cache file", "outside"]
 
 # How an erasure finds the data of a user in a place.
 FoundBy = Literal[
@@ -46,8 +46,9 @@ class Place(NamedTuple):
     found_by: how an erasure finds that data.
     removal:  the action of an erasure.
     remark:   why it leaves data; for ``outside``, the advice for people.
-    pattern:  for ``file``, the names below ``REFOLD_HOME``; for tables of another
-              application, their names.
+    pattern:  for ``file``, the names below ``REFOLD_HOME``; for ``cache file``, those
+              in the folder ``REFOLD_CACHE``; for tables of another application, their
+              names.
     """
 
     kind: Kind
@@ -259,6 +260,15 @@ PLACES: Final[tuple[Place, ...]] = (
         pattern="capture/*",
     ),
     Place(
+        "cache file",
+        "compiled rules",
+        "the rules of redaction, and those of a policy",
+        "nothing",
+        "leave",
+        "they contain no text that was redacted, and no registered value",
+        "*",
+    ),
+    Place(
         "outside",
         "exports",
         "copies in files, folders, and downloads",
@@ -297,6 +307,30 @@ PLACES: Final[tuple[Place, ...]] = (
         "user_hash",
         "out of reach",
         "the key that made the hashes is destroyed; let the lines expire",
+    ),
+    Place(
+        "outside",
+        "providers of models",
+        "requests and answers",
+        "people",
+        "out of reach",
+        "ask them to delete the data, or let it expire",
+    ),
+    Place(
+        "outside",
+        "the old database of a moved store",
+        "old rows, and old keys if `refold move --keys-to` copied them",
+        "people",
+        "out of reach",
+        "delete it, and the old key store if the keys were copied to another",
+    ),
+    Place(
+        "outside",
+        "other databases with the same key store",
+        "rows whose keys are destroyed, and ids",
+        "people",
+        "out of reach",
+        "erase the user in each of them",
     ),
     Place(
         "outside",

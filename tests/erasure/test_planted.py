@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -14,13 +15,15 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from refold.adapters import config
+from refold.adapters import config, rule_cache
 from refold.adapters.importers.follower import Follower
 from refold.adapters.proxy.recorder import StoreRecorder
 from refold.adapters.proxy.secret_file import NAME as SECRET_FILE, secret_in
 from refold.adapters.proxy_lock import running_proxy
+from refold.adapters.rule_cache import VARIABLE as CACHE
 from refold.domain import inventory
 from refold.domain.inventory import Place
+from refold.redaction import engines
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
@@ -41,6 +44,17 @@ LINE = '{"type":"user","uuid":"e-1","sessionId":"s-1","message":{"content":"hell
 HOUR = 3_600_000_000
 # It stays in the certificate, redacted, and without the names of the user.
 REASON = f"{USER} asked for {SESSION} to go"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of compiled rules, which these tests fill."""
+    folder = tmp_path / "cache"
+    with monkeypatch.context() as patch:
+        patch.setenv(CACHE, str(folder))
+        rule_cache.use(fills=True)
+        yield folder
+    rule_cache.use(fills=False)
 
 
 class Planting:
@@ -77,6 +91,7 @@ class Planting:
         store.export_user(USER, self.beyond / FOLDER)
         self._capture()
         self._proxy()
+        assert engines.fill_cache(store.writer.redactor.scanner.triggers)
         store.erasures.hold(USER, "a hold", CONTENT)
         self.look()
         store.erasures.release(USER, "a hold", CONTENT)
@@ -109,6 +124,8 @@ class Planting:
     def _has_something(self, place: Place) -> bool:
         if place.kind == "file":
             return any(config.home().glob(place.pattern))
+        if place.kind == "cache file":
+            return any(Path(os.environ[CACHE]).glob(place.pattern))
         database: Any
         if place.kind == "table":
             database = self.log.recorder.database
@@ -206,12 +223,14 @@ def check_every_place_was_filled(planting: Planting) -> None:
     assert {(place.kind, place.name) for place in places} == planting.filled
 
 
-def test_nothing_of_a_planted_user_is_left_on_sqlite(tmp_path: Path) -> None:
+def test_nothing_of_a_planted_user_is_left_on_sqlite(
+    tmp_path: Path, cache: Path
+) -> None:
     database = tmp_path / "database"
     database.mkdir()
     beyond = tmp_path / "beyond"
     beyond.mkdir()
-    roots = [database, config.home()]
+    roots = [database, config.home(), cache]
     url = f"sqlite:///{database / 'refold.db'}"
     with open_at(url, tmp_path, access_log="table") as store:
         planting = Planting(store, beyond)
@@ -236,7 +255,9 @@ def test_nothing_of_a_planted_user_is_left_on_sqlite(tmp_path: Path) -> None:
         assert again.session(user_id=OTHER, session_id="session-of-other").events()
 
 
-def test_nothing_of_a_planted_user_is_left_on_postgresql(tmp_path: Path) -> None:
+def test_nothing_of_a_planted_user_is_left_on_postgresql(
+    tmp_path: Path, cache: Path
+) -> None:
     beyond = tmp_path / "beyond"
     beyond.mkdir()
     keys = tmp_path / "keys"
@@ -244,7 +265,7 @@ def test_nothing_of_a_planted_user_is_left_on_postgresql(tmp_path: Path) -> None
     with Postgres.start() as server:
         (host,) = parse_qs(urlsplit(server.url).query)["host"]
         # The report names data in pg_wal as beyond reach.
-        roots = [Path(host) / "data", config.home(), keys]
+        roots = [Path(host) / "data", config.home(), keys, cache]
         url = prepare(server.create_database("planted"), keys)
         with open_at(url, keys, access_log="table") as store:
             leave_uncompressed(url)

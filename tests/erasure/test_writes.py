@@ -16,13 +16,20 @@ from typing import Final
 
 import pytest
 
+from refold.adapters.cli.commands import GROUPS
+from refold.adapters.rule_cache import VARIABLE as CACHE
 from refold.domain import inventory
+from tests.proxy.test_run import HTTP_AGENT
 from tests.support import watched
+from tests.support.provider import Provider, answer
 
 ROOT: Final = Path(__file__).parents[2]
 SAMPLE: Final = ROOT / "examples" / "sample" / "agent_run.jsonl"
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 RUN: Final = ("--user", "lin", "--session", "run")
+YES_AS_JSON: Final = ("--yes", "--json")
+# Its address is put in when the scenario runs.
+UPSTREAM: Final = ("--upstream", "anthropic=ADDRESS")
 LINE = '{"type":"user","uuid":"e-1","sessionId":"s-1","message":{"content":"hello"}}\n'
 # All commands run in this order, on one store.
 COMMANDS: Final[tuple[tuple[object, ...], ...]] = (
@@ -43,7 +50,15 @@ COMMANDS: Final[tuple[tuple[object, ...], ...]] = (
     ("audit", "--user", "lin"),
     ("review", "scan", "--user", "lin"),
     ("review", "list", "--user", "lin"),
+    ("blame", *RUN),
     ("view", *RUN, "--html", "out/run.html"),
+    ("share", *RUN, "--out", "out/shared.html", "--yes"),
+    ("share", *RUN, "--expires", "1d", "--yes"),
+    ("resume", "run", "--user", "lin", "--in", "claude-code", "--print-command"),
+    ("resume", "run", "--user", "lin", "--in", "codex", "--print-command"),
+    ("resume", "run", "--user", "lin", "--in", "gemini", "--print-command"),
+    ("schema",),
+    ("warm",),
     ("redact", SAMPLE),
     ("redact", "--recheck"),
     ("keys", "status"),
@@ -64,7 +79,7 @@ COMMANDS: Final[tuple[tuple[object, ...], ...]] = (
         "client/projects",
     ),
     ("capture", "claude-code", "--install", "--user", "lin"),
-    ("run", "--user", "lin", "--", "true"),
+    ("run", "--user", "lin", *UPSTREAM, "--", sys.executable, "-c", HTTP_AGENT, "hi"),
     ("proxy", "--variables"),
     ("export", "--out", "out/events.jsonl"),
     ("export", "--user", "lin", "--out", "out/folder", "--jobs", "2"),
@@ -79,8 +94,28 @@ COMMANDS: Final[tuple[tuple[object, ...], ...]] = (
     ("retain", "--preset", "seed"),
     ("erase", "--user", "lin", "--reason", "asked", "--grace", "1d", "--yes"),
     ("restore", "--user", "lin", "--reason", "a mistake"),
-    ("erase", "--user", "lin", "--reason", "a", "--out", "out/c.json", "--yes"),
+    (
+        "erase",
+        "--user",
+        "lin",
+        "--reason",
+        "a",
+        "--out",
+        "out/c.json",
+        "--yes",
+        "--json",
+    ),
+    ("readmit", "--user", "lin", "--reason", "signed up again"),
 )
+# Commands that the scenario does not run, and the reason.
+NOT_RUN: Final = {
+    "bench": "it needs a checkout, and measures in a temporary folder",
+    "mcp": "it needs an extra, and only reads",
+    "move": "it writes to the tables of another database, which are the same",
+    "replay": "it opens no store, and only prints",
+    "serve": "the scenario runs it apart, since it serves until a signal",
+    "worker": "the scenario runs it apart, since it works until a signal",
+}
 # One process runs all commands: starting one for each takes a minute.
 RUN_ALL: Final = """
 import json, sys
@@ -121,6 +156,9 @@ class Scenario:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
+        self.person = folder / "person"
+        self.cache = folder / "cache"
+        self.copies: set[Path] = set()  # those that the report of the erasure names
         self.work = folder / "work"
         self.url = f"sqlite:///{self.work / 'refold.db'}"
         (self.work / "out").mkdir(parents=True)
@@ -132,7 +170,8 @@ class Scenario:
         self.environment = {
             **os.environ,
             **watched.environment(folder / "watched"),
-            "HOME": str(folder / "person"),
+            "HOME": str(self.person),
+            CACHE: str(self.cache),
             "TMPDIR": str(temporary),
             "REFOLD_HOME": str(self.home),
             "REFOLD_ACCESS_LOG": "table",
@@ -170,16 +209,30 @@ class Scenario:
             return self._is_of_home(str(path.relative_to(self.home)))
         if path.parent == self.work and path.name.startswith("refold.db"):
             return True  # the tables
+        if path == self.cache or path.parent == self.cache:
+            return any(
+                fnmatchcase(path.name, place.pattern)
+                for place in inventory.places("cache file")
+            )
         # Exports, and hooks in settings of clients: places beyond reach.
         if path.is_relative_to(self.work / "out") or path.name.startswith(".claude"):
             return True
         if path.parent.name == ".claude" or path == Path(os.devnull):
             return True
-        return self._is_of_python(path)
+        return self._is_copy(path) or self._is_of_python(path)
+
+    def _is_copy(self, path: Path) -> bool:
+        """Whether the report of the erasure names the file, or one below this folder.
+
+        Clients find a session in the folder of its project, which a file there names.
+        """
+        if path.name == ".project_root":
+            path = path.parent
+        return any(copy.is_relative_to(path) for copy in self.copies)
 
     def _is_of_python(self, path: Path) -> bool:
         """Whether Python itself, and no feature of Refold, wrote this file."""
-        if self.home.is_relative_to(path) or path == self.folder / "person":
+        if self.home.is_relative_to(path) or path == self.person:
             return True  # a folder above the home, or above settings
         if path.parent != self.folder / "temporary":
             return False
@@ -198,6 +251,11 @@ class Scenario:
                 return True
         return False
 
+    def folders(self) -> list[Path]:
+        """Return the folders in which a command may have left a file."""
+        temporary = self.folder / "temporary"
+        return [self.work, self.home, self.person, self.cache, temporary]
+
     def unregistered(self) -> list[str]:
         return [
             f"{write.event} {write.path}"
@@ -210,15 +268,34 @@ class Scenario:
 def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     """A store on which every command and feature has worked."""
     worked = Scenario(Path(os.path.realpath(tmp_path_factory.mktemp("scenario"))))
-    commands = [["--db", worked.url, *map(str, command)] for command in COMMANDS]
-    code, out = worked.run("-c", RUN_ALL, json.dumps(commands))
+    with Provider() as provider:
+        provider.reply(answer("It works."))
+        commands = [
+            [
+                str(argument).replace("ADDRESS", provider.url)
+                for argument in ("--db", worked.url, *command)
+            ]
+            for command in COMMANDS
+        ]
+        code, out = worked.run("-c", RUN_ALL, json.dumps(commands))
+        assert len(provider.requests) == 1
     assert code == 0, out[-2000:]
     assert "bug in Refold" not in out
+    (report,) = (line for line in out.splitlines() if line.startswith('{"certificate"'))
+    worked.copies = {Path(copy["location"]) for copy in json.loads(report)["copies"]}
     code, out = worked.run("-c", PROGRAM, worked.url)
     assert code == 0, out
     assert "http" in worked.serve("serve", "--port", "0", "--user", "ada")
     worked.serve("worker", "--health", "0", "--json")
     return worked
+
+
+def test_every_command_is_run_or_has_a_reason() -> None:
+    names = {name for group in GROUPS.values() for name in group}
+    run = {str(command[0]) for command in COMMANDS}
+
+    assert run | set(NOT_RUN) == names
+    assert run & set(NOT_RUN) == set()
 
 
 @pytest.mark.load
@@ -229,6 +306,10 @@ def test_every_write_goes_to_a_registered_place(scenario: Scenario) -> None:
     assert str(scenario.home / "proxy.secret") in paths
     assert any(path.startswith(f"{scenario.home}/capture/") for path in paths)
     assert any(path.startswith(f"{scenario.work}/out/") for path in paths)
+    assert any(path.startswith(f"{scenario.cache}/") for path in paths)
+    for client in (".claude", ".codex", ".gemini"):
+        folder = scenario.person / client
+        assert any(copy.is_relative_to(folder) for copy in scenario.copies)
 
     assert "\n".join(scenario.unregistered()) == ""
 
@@ -239,7 +320,7 @@ def test_every_remaining_file_is_registered(scenario: Scenario) -> None:
     transcripts = scenario.work / "client" / "projects"
     left = [
         path
-        for place in (scenario.work, scenario.home, scenario.folder / "temporary")
+        for place in scenario.folders()
         for path in place.rglob("*")
         if path.is_file() and not path.is_relative_to(transcripts)
     ]
