@@ -185,14 +185,20 @@ class SessionNotFound(RefoldError, LookupError):
 
 
 class UserNotFound(RefoldError, LookupError):
-    """The database, which the message names, has no data of this user."""
+    """The database, which the message names, has no data of this user.
 
-    def __init__(self, user_id: str, *, database: str) -> None:
-        super().__init__(
-            f"there is nothing of that user in {database}: check the name and the "
-            "database, or accept unknown users with --absent-ok (in Python: "
-            "absent_ok=True)"
-        )
+    can_be_accepted: whether the call has the option ``absent_ok``.
+    """
+
+    def __init__(
+        self, user_id: str, *, database: str, can_be_accepted: bool = True
+    ) -> None:
+        advice = "check the name and the database"
+        if can_be_accepted:
+            advice += (
+                ", or accept unknown users with --absent-ok (in Python: absent_ok=True)"
+            )
+        super().__init__(f"there is nothing of that user in {database}: {advice}")
         self.user_id = user_id
         self.database = database
 

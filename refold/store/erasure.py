@@ -722,10 +722,14 @@ class Eraser:
             if not self._has_rows(ErasureScope(scope.user_id, (name,))):
                 raise errors.SessionNotFound(scope.user_id, name)
 
-    def refuse_absent(self, scope: ErasureScope, *, absent_ok: bool) -> None:
+    def refuse_absent(
+        self, scope: ErasureScope, *, absent_ok: bool, can_be_accepted: bool = True
+    ) -> None:
         """Raise UserNotFound for a user whom this database has never contained.
 
         The id may be mistyped, or be that of a user in another database.
+
+        can_be_accepted: whether the caller has the option ``absent_ok``.
         """
         if scope.sessions is not None or absent_ok:
             return
@@ -736,7 +740,11 @@ class Eraser:
             return
         # Certificates show that a user without rows was here before.
         if not self.erasures.certificates(scope.user_id):
-            raise errors.UserNotFound(scope.user_id, database=self.erasures.database)
+            raise errors.UserNotFound(
+                scope.user_id,
+                database=self.erasures.database,
+                can_be_accepted=can_be_accepted,
+            )
 
     def _erased_before(self, request: ErasureRequest) -> ErasureResult:
         """Finish the cleanup of an erasure that is complete; returns its result."""
@@ -1503,7 +1511,9 @@ class Keys:
         Raises UserNotFound, KeyUnavailable, Erased.
         """
         ids.check_id("user_id", user_id)
-        Eraser(self.writer).refuse_absent(ErasureScope(user_id), absent_ok=False)
+        Eraser(self.writer).refuse_absent(
+            ErasureScope(user_id), absent_ok=False, can_be_accepted=False
+        )
         return self.writer.log.erasures.rotate_user(user_id)
 
     @recorded("key_rotation")

@@ -191,6 +191,25 @@ def test_every_command_reports_a_mistyped_user(
 
 
 @pytest.mark.parametrize(
+    ("command", "has_option"),
+    [
+        (("keys", "rotate"), False),
+        (("hold", "--name", "case", "--reason", "order"), True),
+        (("freeze", "--reason", "order"), True),
+        (("erase", "--reason", "asked", "--yes"), True),
+    ],
+)
+def test_the_advice_names_only_options_of_the_command(
+    refold: Refold, command: tuple[str, ...], has_option: bool
+) -> None:
+    ran = refold(*command, "--user", "nobdy")
+
+    assert "check the name and the database" in ran.err
+    assert ("--absent-ok" in ran.err) == has_option
+    assert ("--absent-ok" in refold(command[0], "--help").out) == has_option
+
+
+@pytest.mark.parametrize(
     "act", [("hold", "--name", "case"), ("freeze",)], ids=["hold", "freeze"]
 )
 def test_a_user_without_data_can_be_held_with_an_option(

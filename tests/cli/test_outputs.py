@@ -22,6 +22,7 @@ import pytest
 import refold as package
 from refold.adapters.cli.files import Destination, write_lines
 from refold.domain import errors
+from refold.domain.inventory import Place, places
 from refold.store.erasure import Eraser
 from tests.cli.conftest import SAMPLE, Refold
 
@@ -127,6 +128,22 @@ def test_no_output_replaces_the_master_key_or_a_named_anchor(
         assert "name another file" in ran.err
     assert anchor.read_text() == "{}"
     assert (tmp_path / "home" / "master.key").read_bytes() == key
+
+
+@pytest.mark.parametrize("place", places("file"), ids=lambda place: place.name)
+def test_no_output_replaces_a_registered_file_in_the_home(
+    refold: Refold, tmp_path: Path, place: Place
+) -> None:
+    file = tmp_path / "home" / place.pattern.replace("*", "a-file")
+    file.parent.mkdir(exist_ok=True)
+    file.touch(0o600)
+    before = file.read_bytes()
+
+    ran = refold("view", *LIN, "--session", "run", "--html", file)
+
+    assert ran.code == 2
+    assert "name another file" in ran.err
+    assert file.read_bytes() == before
 
 
 def test_a_folder_without_rights_stops_an_erasure_before_it_begins(
@@ -277,7 +294,9 @@ OUTPUTS = {
     "atif": ("export", "--format", "atif", "--out"),
     "otlp": ("export", "--format", "otlp", "--out"),
     "dataset": ("export", "--format", "dataset", "--out"),
+    "context": ("export", "--format", "anthropic", *LIN, "--session", "run", "--out"),
     "public key": ("prove", "--public-key", "--out"),
+    "share": ("share", *LIN, "--session", "run", "--yes", "--out"),
     "page": ("view", *LIN, "--session", "run", "--html"),
 }
 

@@ -13,19 +13,13 @@ from typing import Final, Self
 
 from refold.adapters.config import home
 from refold.domain.errors import InvalidConfiguration
+from refold.domain.inventory import places
 
 # The first bytes of SQLite files, and of their write-ahead logs in both byte orders.
 _DATABASES: Final = (
     b"SQLite format 3\0",
     b"\x37\x7f\x06\x82",
     b"\x37\x7f\x06\x83",
-)
-# Refold's files and folders in REFOLD_HOME.
-_OWN: Final = (
-    "anchors",
-    "capture",
-    "keys",
-    "master.key",
 )
 
 
@@ -135,13 +129,15 @@ def _check_replaceable(path: Path, target: Path) -> None:
     target: its path with links resolved.
     """
     own_folder = Path(os.path.realpath(home()))
-    own_paths = [own_folder / name for name in _OWN]
+    own_paths = [
+        own_folder / place.pattern.partition("/")[0] for place in places("file")
+    ]
     anchor = os.environ.get("REFOLD_ANCHOR")
     if anchor:
         own_paths.append(Path(os.path.realpath(anchor)))
     if any(target.is_relative_to(own_path) for own_path in own_paths):
         raise InvalidConfiguration(
-            f"{path} holds keys or proofs of a store: name another file"
+            f"{path} is a file that Refold itself needs: name another file"
         )
     with target.open("rb") as file:
         start = file.read(max(map(len, _DATABASES)))
