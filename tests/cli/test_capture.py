@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from refold.adapters.cli import client_settings
+from refold.domain.inventory import outside
 from tests.cli.conftest import Refold
 
 CLAUDE: tuple[object, ...] = ("capture", "claude-code", "--user", "ada")
@@ -128,6 +130,22 @@ def test_codex_runs_a_hook_after_each_turn(refold: Refold, folder: Path) -> None
     refold(*CODEX, "--folder", folder, "--uninstall")
 
     assert config.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", [CLAUDE, CODEX], ids=["claude-code", "codex"])
+def test_the_hook_is_removed_by_the_advice_of_an_erasure(
+    refold: Refold, folder: Path, command: tuple[object, ...]
+) -> None:
+    (place,) = (place for place in outside() if place.name.startswith("hooks in"))
+    (advice,) = re.findall("`refold (.+)`", place.remark)
+    program = str(command[1])
+    installed = refold(*command, "--folder", folder, "--install", "--json").json()
+    assert Path(installed["file"]).exists()
+
+    ran = refold(*advice.replace("CLIENT", program).split(), "--folder", folder)
+
+    assert ran.code == 0, ran.err
+    assert not Path(installed["file"]).exists()
 
 
 @pytest.mark.parametrize("program", ["claude-code", "codex"])

@@ -103,19 +103,18 @@ def capture(
         raise typer.BadParameter(f"give only one of {' and '.join(chosen)}")
     if show_status:
         return _status()
+    if program is not None and uninstall:
+        return _uninstall(program, _transcripts(program, folder))
     if program is None or user is None:
-        raise typer.BadParameter("give a PROGRAM and --user")
+        required = "a PROGRAM" if uninstall else "a PROGRAM and --user"
+        raise typer.BadParameter(f"give {required}")
     is_valid = linger is None or linger >= 0  # false for NaN
     if not is_valid:
         raise typer.BadParameter("--linger takes a number of seconds, from 0 on")
     url = absolute(call.url)
-    if folder is None:
-        folder = folder_of(program)
-    folder = folder.expanduser().absolute()
+    folder = _transcripts(program, folder)
     if install:
         return _install(program, url=url, user=user, folder=folder)
-    if uninstall:
-        return _uninstall(program, folder)
     if not folder.exists():
         output.complain(f"there is no folder {folder} yet: name another with --folder")
     elif not folder.is_dir():
@@ -128,6 +127,13 @@ def capture(
             return _catch_up(follower)
         _follow(follower, stop, linger=linger, lock=lock)
     return None
+
+
+def _transcripts(program: Program, folder: Path | None) -> Path:
+    """Return the folder of the transcripts, by default that of the program."""
+    if folder is None:
+        folder = folder_of(program)
+    return folder.expanduser().absolute()
 
 
 def _catch_up(follower: Follower) -> output.Result:
