@@ -336,6 +336,20 @@ def test_a_full_disk_leaves_no_partial_output(
     assert file_names(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", sorted(set(OUTPUTS) - {"public key"}))
+def test_an_output_with_data_of_a_user_is_named_by_their_erasure(
+    refold: Refold, tmp_path: Path, name: str
+) -> None:
+    if name == "dataset":
+        refold("consent", *LIN, "--grant", "training")
+    out = tmp_path / ("folder" if name == "of user" else "file.jsonl")
+
+    assert refold(*OUTPUTS[name], out).code == 0
+
+    plan = refold("erase", *LIN, "--dry-run", "--json").json()
+    assert [copy["location"] for copy in plan["copies"]] == [str(out)]
+
+
 def test_an_output_is_written_through_a_link_and_keeps_the_link(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("before")

@@ -911,7 +911,7 @@ def view(
     The file shows the run as turns and the context at its requests, and needs no
     network.  Of a long run it contains the first 5,000 events and 50 contexts, and
     says so.  It is plain text with file permissions for you alone, without redacted
-    values.
+    values.  A later erasure names the file.
     """
     if html is None:
         _check_terminal_extra()
@@ -926,11 +926,17 @@ def view(
     if seq is not None:
         raise typer.BadParameter("--seq is for the terminal, without --html")
     from refold.adapters.server.run_pages import html_file
+    from refold.store.exports import CopyRecords
+    from refold.store.session.forking import lineage
 
-    with Destination(html) as destination:
+    names = lineage(opened)
+    copies = CopyRecords(store.writer, "page", html, sessions=names)
+    with copies.dropped_on_failure(), Destination(html) as destination:
+        copies.record(opened.user_id)
         page = html_file(opened, lang, plain=plain).encode() + b"\n"
         destination.write(page)
         destination.commit()
+    _complain_unrecorded(copies.unrecorded)
     return _written(html, size(len(page)), {"bytes": len(page)})
 
 
