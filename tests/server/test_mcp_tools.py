@@ -6,16 +6,19 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Final
 
 import httpx2
 import pytest
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.testclient import TestClient
 
 from refold.adapters.frameworks import mcp
 from refold.adapters.server.access_tokens import Verifier
-from refold.adapters.server.app import Gate
+from refold.adapters.server.app import COOKIE, Gate
 from tests.server.conftest import ClientFor
 from tests.support.waiting import PATIENCE_SEC, until, until_async
 
@@ -125,10 +128,28 @@ def test_a_request_without_permission_does_not_use_the_tools(
     assert refused.status_code == 403
 
 
+def test_a_refused_request_does_not_load_the_tools(
+    client_for: ClientFor, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        pytest.fail("the tools were loaded")
+
+    monkeypatch.setattr(mcp, "server", fail)
+    ada = client_for("ada", "read")
+    bob = client_for("bob", "append")
+
+    assert ada.get("/mcp", headers=ACCEPTS).status_code == 405
+    assert bob.post("/mcp", json=LIST, headers=ACCEPTS).status_code == 403
+    del ada.headers["Authorization"]
+    ada.cookies.set(COOKIE, verifier.mint("ada", ["read"]))
+    assert ada.post("/mcp", json=LIST, headers=ACCEPTS).status_code == 403
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_without_mcp_the_server_has_no_such_path(
     method: str, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     ada = client_for("ada", "read")
 
@@ -143,6 +164,22 @@ def test_tools_that_fail_to_load_are_an_unexpected_error_for_each_request(
         raise RuntimeError
 
     monkeypatch.setattr(mcp, "server", fail)
+    ada = client_for("ada", "read")
+
+    for _ in range(2):
+        assert ada.post("/mcp", json=LIST, headers=ACCEPTS).status_code == 500
+    assert ada.get("/v1/sessions").status_code == 200
+
+
+def test_tools_that_fail_to_start_are_an_unexpected_error_for_each_request(
+    client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def fail(_: object) -> AsyncIterator[None]:
+        raise RuntimeError
+        yield
+
+    monkeypatch.setattr(StreamableHTTPSessionManager, "run", fail)
     ada = client_for("ada", "read")
 
     for _ in range(2):

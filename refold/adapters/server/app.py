@@ -17,6 +17,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context, ContextVar
+from importlib.util import find_spec
 from os.path import basename
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -688,7 +689,7 @@ def _trace_receiver(store: SessionStore) -> Callable[[], TraceReceiver]:
 
 
 class _Tools:
-    """The application with the tools of MCP, which the first request loads.
+    """The application with the tools of MCP, which loads when it is first needed.
 
     One task runs it until ``close``, because a manager of MCP's sessions must be
     entered and left by the same task.
@@ -703,7 +704,7 @@ class _Tools:
     async def application(self) -> Asgi | None:
         """Return the application; None if MCP is not installed.
 
-        Raises the error of tools that cannot be loaded.
+        Raises the error of tools that cannot be loaded or started.
         """
         if self._running is None:
             # In an empty context: the task outlives the request and its caller.
@@ -720,9 +721,14 @@ class _Tools:
         except Exception as error:
             self._loaded.set_exception(error)
             return
-        async with tools.manager.run():
-            self._loaded.set_result(tools.app)
-            await self._closing.wait()
+        try:
+            async with tools.manager.run():
+                self._loaded.set_result(tools.app)
+                await self._closing.wait()
+        except Exception as error:
+            if self._loaded.done():
+                raise
+            self._loaded.set_exception(error)
 
     async def close(self) -> None:
         """End the application; waits for tools that are being loaded."""
@@ -757,15 +763,13 @@ def _load_tools(store: SessionStore) -> _LoadedTools:
 def _with_tools(app: FastAPI) -> Asgi:
     """Return the application with the tools of MCP at ``/mcp``.
 
-    The first request loads them.  They accept a token in the header only, never a
-    cookie.
+    The first request that may use them loads them.  They accept a token in the header
+    only, never a cookie.
     """
 
     async def routed(scope: Message, receive: Receive, send: Send) -> None:
-        tools: Asgi | None = None
-        if scope["type"] == "http" and scope["path"] == "/mcp" and app.state.tools:
-            tools = await app.state.tools.application()
-        if tools is None:
+        is_for_tools = scope["type"] == "http" and scope["path"] == "/mcp"
+        if not is_for_tools or app.state.tools is None or not find_spec("mcp"):
             await app(scope, receive, send)
             return
         state = scope["state"]
@@ -778,6 +782,10 @@ def _with_tools(app: FastAPI) -> Asgi:
             refusal = refusal_of(HTTPException(status))
             refused = problem(refusal, request_id=state["request_id"])
             await refused(scope, receive, send)
+            return
+        tools = await app.state.tools.application()
+        if tools is None:
+            await app(scope, receive, send)
             return
         token = _caller.set(state["caller"])
         try:
