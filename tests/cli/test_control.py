@@ -183,3 +183,24 @@ def test_a_directory_that_is_no_export_is_a_wrong_argument(
     refold: Refold, tmp_path: Path
 ) -> None:
     assert refold("verify", "--export", tmp_path).code == 2
+
+
+def test_a_freeze_and_its_end_print_their_certificates(
+    refold: Refold, sample: Path
+) -> None:
+    freeze = ("freeze", "--user", "lin", "--reason", "asked")
+
+    printed = [
+        refold(*freeze).out,
+        refold(*freeze).out,
+        refold(*freeze, "--lift").out,
+        refold(*freeze, "--lift").out,
+    ]
+
+    first, last = refold("erase", "--list", "--json").json()["certificates"]
+    assert printed == [
+        f"frozen: certificate {first['certificate']['certificate_id']}\n",
+        "frozen\n",
+        f"not frozen: certificate {last['certificate']['certificate_id']}\n",
+        "not frozen\n",
+    ]

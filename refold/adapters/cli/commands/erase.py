@@ -567,6 +567,8 @@ def freeze(
         _check_known(store, user)
     value = {"frozen": frozen, "certificate": signed and signed.to_json()}
     text = "frozen" if frozen else "not frozen"
+    if signed is not None:
+        text += f": certificate {signed.statement['certificate_id']}"
     return output.Result(value, text, changed=signed is not None)
 
 
