@@ -14,6 +14,7 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
+from refold.domain.session import AnswersOfCalls
 from refold.projections.context.text import violations
 from refold.store.session.imports import extend
 from refold.store.session.session import Session
@@ -276,6 +277,35 @@ def test_calls_of_one_id_are_imported_once(session: Session, tmp_path: Path) -> 
     assert done == [3, 1, 4, 0]
     assert violations(session.context().messages) == []
     assert session.verify().problems == []
+
+
+@pytest.mark.parametrize("imported", [2, 4, 5, 6])
+def test_file_continues_that_was_imported_when_results_went_to_the_oldest_calls(
+    imported: int, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [
+        calling(call("call_0", "sleep")),
+        {"role": "user", "content": "Stop."},
+        calling(call("call_0", "weather")),
+        answer("call_0", "sun"),
+        calling(call("call_0", "date")),
+        answer("call_0", "Monday"),
+    ]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(AnswersOfCalls, "in_newest", lambda _, seqs: list(seqs))
+        earlier_messages = messages[:imported]
+        transcript = read_one(write_document(tmp_path, earlier_messages), "openai")
+    extend(session, transcript.drafts, where="x")
+
+    grown = read_one(write_document(tmp_path, messages), "openai")
+    extended = extend(session, grown.drafts, where="x")
+    repeated = extend(session, grown.drafts, where="x")
+
+    assert (extended.events, extended.skipped) == (len(messages) - imported, ())
+    assert (repeated.events, repeated.skipped) == (0, ())
+    stored = [envelope.payload for envelope in session.events()]
+    assert [e.content for e in stored if isinstance(e, ToolResult)] == ["sun", "Monday"]
+    assert violations(session.context().messages) == []
 
 
 def test_a_call_that_another_message_repeats_is_one_call(tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 
 from refold.domain import errors, ports
 from refold.domain.envelope import Draft, Envelope, Meta, from_microseconds
-from refold.domain.events import (
-    AgentResponse,
-)
+from refold.domain.events import AgentResponse, Event, ToolCall, ToolResult
 from refold.domain.session import SessionState, labelling, labels_in
 from refold.redaction.chokepoint import RedactedEvent
 from refold.redaction.learned import Learned
@@ -295,7 +293,9 @@ def _missing(
 
     Raises ImportFailed.
     """
-    new = _without_present(session, state, drafts, where, tag, merges=merges)
+    comparison = _Comparison(session, tag, session.writer.learned(state))
+    new = _without_present(session, state, drafts, where, comparison, merges=merges)
+    new = [comparison.with_stored_id(draft) for draft in new]
     new = _without_proxied(session, state, new)
     refused: tuple[ports.Skipped, ...] = ()
     try:
@@ -336,7 +336,7 @@ def _without_present(
     state: SessionState,
     drafts: Sequence[Draft],
     where: str,
-    tag: Tagger,
+    comparison: _Comparison,
     *,
     merges: bool,
 ) -> list[Draft]:
@@ -350,14 +350,13 @@ def _without_present(
     for envelope in read_pages(session.writer.log, session.stream, upto=state.head_seq):
         if "format" in (envelope.meta.source or {}):
             imported[envelope.seq] = envelope
-    learned = session.writer.learned(state)
     keys = [draft.key for draft in drafts if draft.key]
     # The seqs of the entries that the session has, by their keys.
     present = session.writer.log.known(session.stream, keys) if keys else {}
     if not present and not merges:
         # This is another transcript, or one that an earlier version imported, without
         # keys.
-        return _after_equal(session, drafts, [*imported.values()], where, tag, learned)
+        return _after_equal(session, drafts, [*imported.values()], where, comparison)
     missing: list[Draft] = []
     is_present = False  # whether the session has the entry of the draft
     for draft in drafts:
@@ -373,19 +372,19 @@ def _without_present(
             continue  # its event has seqs that depend on when it was appended
         seqs = present.get(draft.key or "")
         stored = imported.get(seqs.first_seq) if seqs else None
-        if stored is not None and not _is_same(session, draft, stored, tag, learned):
+        if stored is not None and not comparison.is_same(draft, stored):
             raise _rewritten(session, stored, where)
     for first, last in present.values():
         for seq in range(first, last + 1):
             imported.pop(seq, None)
     if not present:
-        return _after_equal(session, missing, [*imported.values()], where, tag, learned)
+        return _after_equal(session, missing, [*imported.values()], where, comparison)
     # Events of earlier versions have no keys, and are recognized by their places.
     by_place = {_place_of(envelope.meta): envelope for envelope in imported.values()}
     not_by_place: list[Draft] = []
     for draft in missing:
         stored = by_place.get(_place_of(draft.meta))
-        if stored is None or not _is_same(session, draft, stored, tag, learned):
+        if stored is None or not comparison.is_same(draft, stored):
             not_by_place.append(draft)
     return not_by_place
 
@@ -416,15 +415,14 @@ def _after_equal(
     drafts: Sequence[Draft],
     imported: Sequence[Envelope],
     where: str,
-    tag: Tagger,
-    learned: Learned,
+    comparison: _Comparison,
 ) -> list[Draft]:
     """Return the drafts after the imported ones.
 
     Raises ImportFailed if a draft differs from the imported event in its place.
     """
     for draft, envelope in zip(drafts, imported, strict=False):
-        if not _is_same(session, draft, envelope, tag, learned):
+        if not comparison.is_same(draft, envelope):
             raise _rewritten(session, envelope, where)
     return [*drafts[len(imported) :]]
 
@@ -459,34 +457,88 @@ def _accepted(
     return accepted, tuple(refused)
 
 
-def _is_same(
-    session: SessionCore,
-    draft: Draft,
-    envelope: Envelope,
-    tag: Tagger,
-    learned: Learned,
-) -> bool:
-    """Whether a draft is a recorded event.  The rules may have changed since."""
+class _Comparison:
+    """Compares the drafts of a transcript with the events that the session has."""
+
+    def __init__(self, session: SessionCore, tag: Tagger, learned: Learned) -> None:
+        self._session = session
+        self._tag = tag
+        self._learned = learned
+        # The ids of calls in the session, by different ones in the transcript.
+        self._stored_ids: dict[str, str] = {}
+
+    def is_same(self, draft: Draft, envelope: Envelope) -> bool:
+        """Whether a draft is a recorded event.  The rules may have changed since."""
+        event = draft.event
+        stored = envelope.payload
+        if event.type != envelope.type:
+            return False
+        # A client may add the usage of an answer to its transcript after an import.
+        lacks_usage = isinstance(stored, AgentResponse) and stored.usage is None
+        if isinstance(event, AgentResponse) and lacks_usage:
+            draft = replace(draft, event=event.model_copy(update={"usage": None}))
+        if _has_other_id(draft, envelope):
+            draft = replace(draft, event=_with_call_of(stored, event))
+        if not self._is_equal(draft, envelope):
+            return False
+        if isinstance(event, ToolCall) and isinstance(stored, ToolCall):
+            self._stored_ids[event.call_id] = stored.call_id
+        return True
+
+    def _is_equal(self, draft: Draft, envelope: Envelope) -> bool:
+        """Whether a draft, once redacted, equals a recorded event."""
+        stored = envelope.payload
+        # Secrets that the session showed after this event were not redacted in it.
+        learned = self._learned.before(envelope.seq)
+        _, redacted = _redacted_or_as_text(self._session, draft, self._tag, learned)
+        incoming = redacted.event
+        if appends.same_event(stored, incoming):
+            return True
+        if appends.superseded(envelope, incoming):
+            return True
+        stored_under_current_rules = _redact(
+            self._session, replace(draft, event=stored), self._tag, learned
+        )
+        return appends.same_event(stored_under_current_rules.event, incoming)
+
+    def with_stored_id(self, draft: Draft) -> Draft:
+        """Return a draft; a result gets the id that its call has in the session."""
+        event = draft.event
+        if not isinstance(event, ToolResult):
+            return draft
+        stored_id = self._stored_ids.get(event.call_id, event.call_id)
+        if stored_id == event.call_id:
+            return draft
+        provider_id = draft.meta.call_id or event.call_id
+        former_id = provider_id if provider_id != stored_id else None
+        meta = draft.meta.model_copy(update={"call_id": former_id})
+        renamed = event.model_copy(update={"call_id": stored_id})
+        return replace(draft, event=renamed, meta=meta)
+
+
+def _has_other_id(draft: Draft, envelope: Envelope) -> bool:
+    """Whether a call or result was recorded with another id for that of the provider.
+
+    Earlier versions took a result for that of the oldest open call with its id.
+    """
     event = draft.event
     stored = envelope.payload
-    if event.type != envelope.type:
+    if not isinstance(event, ToolCall | ToolResult):
         return False
-    # A client may add the usage of an answer to its transcript after an import.
-    lacks_usage = isinstance(stored, AgentResponse) and stored.usage is None
-    if isinstance(event, AgentResponse) and lacks_usage:
-        draft = replace(draft, event=event.model_copy(update={"usage": None}))
-    # Secrets that the session showed after this event were not redacted in it.
-    learned = learned.before(envelope.seq)
-    _, redacted = _redacted_or_as_text(session, draft, tag, learned)
-    incoming = redacted.event
-    if appends.same_event(stored, incoming):
-        return True
-    if appends.superseded(envelope, incoming):
-        return True
-    stored_under_current_rules = _redact(
-        session, replace(draft, event=stored), tag, learned
-    )
-    return appends.same_event(stored_under_current_rules.event, incoming)
+    if not isinstance(stored, ToolCall | ToolResult) or event.call_id == stored.call_id:
+        return False
+    provider_id = draft.meta.call_id or event.call_id
+    return provider_id == (envelope.meta.call_id or stored.call_id)
+
+
+def _with_call_of(stored: Event, event: Event) -> Event:
+    """Return a call or result with the recorded id, and a result with its tool."""
+    if isinstance(event, ToolCall) and isinstance(stored, ToolCall):
+        return event.model_copy(update={"call_id": stored.call_id})
+    if isinstance(event, ToolResult) and isinstance(stored, ToolResult):
+        call = {"call_id": stored.call_id, "tool_name": stored.tool_name}
+        return event.model_copy(update=call)
+    return event
 
 
 def _redacted_or_as_text(
