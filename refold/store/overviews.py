@@ -1184,7 +1184,12 @@ class Overviews:
             ends[name] = end
             derived_seq += end
         overview = fold.overview()
-        if stored is not None and end_seq < stored.through_seq:
+        is_behind = stored is not None and (
+            end_seq < stored.through_seq
+            or (derived_seq < stored.derived_seq and not is_whole)
+        )
+        if stored is not None and is_behind:
+            # The budget ended before the events that the stored overview includes.
             overview = stored.overview
         else:
             body: JsonObject = {"overview": overview.dump(), "prices": self._prices}

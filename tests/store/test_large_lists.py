@@ -24,6 +24,7 @@ from refold.store.overviews import (
 )
 from refold.store.work.indexing import index_session
 from refold.store.work.workers import STUCK_SEC, Worker
+from tests.support.compacting import WINDOW
 from tests.support.stores import prepare
 
 pytestmark = pytest.mark.each_engine
@@ -285,6 +286,32 @@ def count_events(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> list[i
 
     monkeypatch.setattr(store.log, "read", counted)
     return counts
+
+
+def test_a_stored_overview_keeps_its_summaries_if_the_bound_ends_before_them(
+    db: str,
+) -> None:
+    with refold.open(db) as store:
+        stream = say(store, "short", 20)
+        session = store.session(user_id="ada", session_id="short")
+        for number in range(5):
+            question = refold.UserInput(text=f"tea {number} " * 500)
+            session.append([question, refold.AgentResponse(text="milk " * 500)])
+        assert session.compact(WINDOW)
+        overviews = Overviews(store.log, now=store.clock())
+        overviews.of(store.sessions("ada"))
+        stored = store.log.load_view(stream, OVERVIEW)
+        assert stored is not None
+        assert stored.derived_seq > 0
+        say(store, "short", 1)
+        infos = store.sessions("ada")
+
+        (too_long,) = overviews.of(infos, most_events=31)
+
+        assert not too_long.is_current
+        assert store.log.load_view(stream, OVERVIEW) == stored
+        (whole,) = overviews.of(infos)
+        assert whole.is_current
 
 
 @pytest.mark.parametrize("is_sorted", [False, True])
