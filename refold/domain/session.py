@@ -237,7 +237,7 @@ def with_own_id(state: SessionState, call: ToolCall) -> ToolCall:
 
 
 class AnswersOfCalls:
-    """The answers that the calls of some events stand in.
+    """Groups calls by the answer of the model that contains them.
 
     Calls of one answer follow one another.
     """
