@@ -113,6 +113,9 @@ CODEX: Final = Program(
     runs=lambda command: call(
         "exec", f"text(await tools.exec_command({{cmd: {json.dumps(command)}}}));"
     ),
+    is_main=lambda request: (
+        request.has_tools and request.header("x-openai-subagent") is None
+    ),
 )
 
 

@@ -9,12 +9,12 @@ from tests.clients.programs import CODEX
 from tests.clients.trial import (
     PNG,
     Trial,
-    answers_of,
     events_of,
     parents_of,
     with_answer,
 )
 from tests.support.provider import Failure, answer, call
+from tests.support.waiting import PATIENCE_SEC
 
 _FLAGS = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
 
@@ -30,26 +30,24 @@ class TestCodex(TranscriptContract):
     def test_a_sub_agent_becomes_a_linked_session(self, trial: Trial) -> None:
         task = {"task_name": "greeting", "message": "Greet Ada in one sentence."}
         space = "collaboration"
+        # The conversation waits until the sub-agent has its answer, however slow.
+        patience = {"timeout_ms": int(PATIENCE_SEC * 1000)}
 
         trial.begin(
             "Delegate this to a sub-agent.",
             answer("I ask one.", call("spawn_agent", task, namespace=space)),
-            answer(
-                "I wait.", call("wait_agent", {"timeout_ms": 10_000}, namespace=space)
-            ),
+            answer("I wait.", call("wait_agent", patience, namespace=space)),
             answer("It has greeted."),
         )
 
         sessions = trial.check()
         main = with_answer(sessions, "It has greeted.")
+        sub_agent = with_answer(sessions, "Nothing to add.")
         assert len(sessions) == 2
-        for session in sessions:
-            if session.session_id != main.session_id:
-                assert "Nothing to add." in answers_of(session)
-        # Both may ask at the same time, so either may get the last answer.
+        assert main.session_id != sub_agent.session_id
         ((parent_id, seq),) = parents_of(sessions)
-        (parent,) = [session for session in sessions if session.session_id == parent_id]
-        (spawned,) = [event for event in parent.events() if event.seq == seq]
+        assert parent_id == main.session_id
+        (spawned,) = [event for event in main.events() if event.seq == seq]
         assert getattr(spawned.payload, "tool_name", spawned.type) == "spawn_agent"
 
     def test_a_compacted_conversation_goes_on(self, trial: Trial) -> None:
