@@ -212,7 +212,7 @@ def record(desk: Desk, session_id: str = "s") -> None:
         meta = {"response_id": "r1"}
         session.append(AgentResponse(text="I look.", thinking=(thinking,)), meta=meta)
         for call_id in ("a", "b", "c"):
-            arguments = {"path": f"/work/{call_id}.py", "n": [1, {"deep": "值"}]}
+            arguments = {"path": f"/app/{call_id}.py", "n": [1, {"deep": "值"}]}
             tool_call = ToolCall(
                 call_id=call_id, tool_name="read_file_of_mine", arguments=arguments
             )

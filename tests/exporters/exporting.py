@@ -28,7 +28,7 @@ from tests.projections.logs import PIXEL, Log, log_of
 from tests.projections.walk import Walk
 
 Message = dict[str, Any]
-TARGET = base.Target(folder=Path("/work/project"))
+TARGET = base.Target(folder=Path("/app/project"))
 
 
 def failed_build(answer: AgentResponse, model: str) -> list[Envelope]:

@@ -48,7 +48,7 @@ def test_entries_of_claude_code_are_one_chain_with_the_origin_in_each() -> None:
     uuids = [entry["uuid"] for entry in entries]
     assert [entry["parentUuid"] for entry in entries] == [None, *uuids[:-1]]
     assert {entry["sessionId"] for entry in entries} == {str(TARGET.session_id)}
-    assert {entry["cwd"] for entry in entries} == {"/work/project"}
+    assert {entry["cwd"] for entry in entries} == {"/app/project"}
     origin = {"session": "s-1", "seq": 6, "event": str(UUID(int=6))}
     assert all(entry["refold"] == origin for entry in entries)
     answers = [entry["message"] for entry in entries if entry["type"] == "assistant"]
@@ -146,11 +146,11 @@ def test_images_of_results_follow_them_in_chat_messages_of_openai() -> None:
 
 
 def test_claude_code_finds_the_folder_of_a_project() -> None:
-    target = base.Target(ID, Path("/work/my.project_é😀"))
+    target = base.Target(ID, Path("/app/my.project_é😀"))
 
     path = claude_code.place(Path("/home/ada/.claude"), target)
 
-    folder = "-work-my-project----"
+    folder = "-app-my-project----"
     assert path == Path(f"/home/ada/.claude/projects/{folder}/{ID}.jsonl")
 
 
@@ -165,7 +165,7 @@ def test_a_long_folder_has_the_hash_that_claude_code_appends() -> None:
 
 def test_codex_finds_a_rollout_by_the_day_of_its_time() -> None:
     at = datetime(2026, 3, 4, 12, 30, 5, tzinfo=UTC).astimezone()
-    target = base.Target(ID, Path("/work"), at)
+    target = base.Target(ID, Path("/app"), at)
 
     path = codex.place(Path("/home/ada/.codex"), target)
 
