@@ -68,7 +68,7 @@ def test_an_alternative_without_a_mark_is_refused() -> None:
 
 @pytest.mark.parametrize("table", ["anywhere", "beginnings"])
 def test_marks_of_constraints_stand_outside_of_groups(table: str) -> None:
-    """So each part between marks is a regular expression of its own."""
+    """Each part between two marks compiles as a regular expression."""
     for alternatives in constraints._WORDS[table].values():
         for alternative in alternatives:
             for part in re.split(r"\{[a-z'<][^{}]*\}", alternative):
