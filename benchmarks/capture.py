@@ -24,8 +24,14 @@ from refold.adapters.capture_hook import MODULE
 from refold.adapters.importers.follower import Follower
 
 TEXT = "The quick fox reads the budget of the third quarter and finds nothing in it. "
-ENTRIES, FILES, ROUNDS, IDLE_SEC = 3, 2_000, 400, 20
-ENTRY_MS, IDLE_SHARE, GROWTH_MB, HOOK_MS = 2.0, 0.005, 8.0, 60.0
+ENTRIES = 3
+FILES = 2_000
+ROUNDS = 400
+IDLE_SEC = 20
+ENTRY_MS = 2.0
+IDLE_SHARE = 0.005
+GROWTH_MB = 8.0
+HOOK_MS = 60.0
 HOOKS = 10
 
 

@@ -35,7 +35,8 @@ from tests.support.postgres import Server
 from tests.support.stores import open_at
 
 EVENT = refold.UserInput(text="the quick fox reads the budget and finds nothing. " * 10)
-USERS, ROUNDS = 64, 5
+USERS = 64
+ROUNDS = 5
 DURABLE = {"fsync": "on", "full_page_writes": "on"}
 PLAN = ((0.15, 1), (0.35, 1), (0.55, 1), (0.75, 0))  # when, and which machine is killed
 
@@ -115,7 +116,8 @@ class Side:
 
     def of_one(self, what: str) -> tuple[float, float]:
         """Milliseconds of the servers' processor time, and of time, of one call."""
-        before, begun = cpu(self._servers), time.perf_counter()
+        before = cpu(self._servers)
+        begun = time.perf_counter()
         count = getattr(self, what)()
         took = (time.perf_counter() - begun) / count * 1e3
         after = cpu(self._servers).items()
@@ -147,7 +149,8 @@ def cost(folder: Path, binaries: Path) -> None:
             ]
             for place, name in enumerate(sides):
                 used, took = zip(*(pair[place] for pair in pairs), strict=True)
-                least, middle = min(used), statistics.median(used)
+                least = min(used)
+                middle = statistics.median(used)
                 print(
                     f"{what:8} {name:10} CPU of the servers {middle:.2f} ms (least "
                     f"{least:.2f}), {statistics.median(took):.2f} ms",
@@ -169,7 +172,8 @@ def write(url: str, number: int, out: Path, until: float) -> None:
 
 
 def _write(store: SessionStore, user: str, out: Path, until: float) -> None:
-    session, at = store.session(user_id=user, session_id="s"), 0
+    session = store.session(user_id=user, session_id="s")
+    at = 0
     with (out / user).open("w", encoding="ascii") as told:
         while time.time() < until:
             event = refold.UserInput(text=f"{at} {'x' * 300}")
@@ -207,7 +211,8 @@ def kills(folder: Path, binaries: Path, seconds: float) -> None:
 
 def _killed(cluster: Cluster, machine: int) -> tuple[float, float]:
     """Kill all processes of a machine; when that was, and when it was up again."""
-    server, begun = cluster.machines[machine], time.time()
+    server = cluster.machines[machine]
+    begun = time.time()
     for process in list(processes(pid(server))):
         os.kill(process, signal.SIGKILL)
     server.halt(signal.SIGKILL)
@@ -226,7 +231,8 @@ def judge(
     database._read_shards()
     # Citus numbers workers in the order in which they were added.
     workers = sorted({machine for _, machine in database._shards})
-    counts, waits = defaultdict[str, int](int), defaultdict[str, float](float)
+    counts = defaultdict[str, int](int)
+    waits = defaultdict[str, float](float)
     told = {one.name: one.read_text().splitlines() for one in out.iterdir()}
     for user, lines in told.items():
         session = store.session(user_id=user, session_id="s")
@@ -234,10 +240,8 @@ def judge(
             (e.seq, str(e.payload.payload()["text"]).split()[0])
             for e in session.history.pages()
         ]
-        there, acknowledged = (
-            [text for _, text in events],
-            {x.split()[1] for x in lines},
-        )
+        there = [text for _, text in events]
+        acknowledged = {x.split()[1] for x in lines}
         counts["acknowledged"] += len(lines)
         counts["lost"] += len(acknowledged - {*there})
         counts["twice"] += len(there) - len({*there})

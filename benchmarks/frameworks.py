@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
 
 TEXT = "The quick fox reads the budget of the third quarter and finds nothing in it. "
-TURNS, PAIRS = 205, 7
+TURNS = 205
+PAIRS = 7
 # The engines with which ``auto`` begins and ends: nothing is compiled during a
 # measurement.
 ENGINES: tuple[EngineName, EngineName] = ("stdlib", "vectorscan")

@@ -25,7 +25,10 @@ from refold.domain.events import Event
 from refold.opener import open_recorder
 from tests.support.postgres import Postgres
 
-USERS, SESSIONS, TURNS, ROUNDS = 16, 4, 48, 8
+USERS = 16
+SESSIONS = 4
+TURNS = 48
+ROUNDS = 8
 FEW = 4  # times fewer events
 RATES = {"metadata": 250_000, "all": 18_000}
 GROWTH_MB = 24.0

@@ -79,7 +79,8 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-_BEGIN, _END = "<!-- results: begin", "<!-- results: end"
+_BEGIN = "<!-- results: begin"
+_END = "<!-- results: end"
 _MARKS: dict[bool | None, tuple[str, str]] = {
     True: ("✓", "green"),
     False: ("✗", "bold red"),

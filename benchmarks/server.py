@@ -26,8 +26,14 @@ import refold
 
 TEXT = "The quick fox reads the budget of the third quarter and finds nothing in it. "
 SECRET = "not a secret, but long enough for HS256"
-PAIRS, TAILS, WRITERS, EACH, PACE_SEC = 400, 200, 16, 60, 0.1
-MORE_MS, LAG_MS, GROWTH_MB = 2.5, 100.0, 64.0
+PAIRS = 400
+TAILS = 200
+WRITERS = 16
+EACH = 60
+PACE_SEC = 0.1
+MORE_MS = 2.5
+LAG_MS = 100.0
+GROWTH_MB = 64.0
 
 
 @contextmanager
@@ -88,7 +94,8 @@ async def lags(url: str, pace: float) -> list[float]:
     parsed = httpx2.URL(url)
     acknowledged: dict[tuple[int, int], float] = {}
     arrived: list[tuple[tuple[int, int], float]] = []
-    ready, head = asyncio.Semaphore(0), f"Authorization: Bearer {token()}\r\n"
+    ready = asyncio.Semaphore(0)
+    head = f"Authorization: Bearer {token()}\r\n"
     marker = "paced" if pace else "hurried"
 
     async def listen(session: int) -> None:

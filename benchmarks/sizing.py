@@ -18,7 +18,9 @@ from typing import Any
 import refold
 from refold.store import SessionStore
 
-OF_A_SESSION, OF_A_USER, AT_ONCE = 100, 2, 50  # events, sessions, events an append
+EVENTS_PER_SESSION = 100
+SESSIONS_PER_USER = 2
+EVENTS_PER_APPEND = 50
 WINDOW = "turn_window:full_turns=8,cached_turns=4"
 WORDS = "The build fails where the linker asks for a symbol that nobody defines. "
 
@@ -38,18 +40,23 @@ def turn(number: int) -> list[Any]:
 def fill(store: SessionStore, begin: int, sessions: int) -> None:
     """Append that many sessions, each in batches."""
     for index in range(begin, begin + sessions):
-        names = {"user_id": f"user-{index // OF_A_USER}", "session_id": f"s-{index}"}
+        names = {
+            "user_id": f"user-{index // SESSIONS_PER_USER}",
+            "session_id": f"s-{index}",
+        }
         session = store.session(**names)
-        events = [one for n in range(OF_A_SESSION // 5) for one in turn(n)]
-        for start in range(0, OF_A_SESSION, AT_ONCE):
-            session.append(events[start : start + AT_ONCE])
+        events = [one for n in range(EVENTS_PER_SESSION // 5) for one in turn(n)]
+        for start in range(0, EVENTS_PER_SESSION, EVENTS_PER_APPEND):
+            session.append(events[start : start + EVENTS_PER_APPEND])
 
 
 def used(what: str, count: int, unit: str, work: Callable[[], object]) -> None:
     """Print the CPU that ``work`` takes, per item."""
-    begun, since = time.process_time(), time.perf_counter()
+    begun = time.process_time()
+    since = time.perf_counter()
     work()
-    cpu, wall = time.process_time() - begun, time.perf_counter() - since
+    cpu = time.process_time() - begun
+    wall = time.perf_counter() - since
     each = cpu / max(count, 1) * 1e6
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     timed = f"{cpu:9.2f} s of CPU {wall:9.2f} s {most:6.0f} MiB at most"
@@ -69,12 +76,13 @@ def main() -> None:
     asked = asks.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         os.environ["REFOLD_HOME"] = f"{folder}/home"
-        run(Path(folder), asked.events // OF_A_SESSION)
+        run(Path(folder), asked.events // EVENTS_PER_SESSION)
 
 
 def run(folder: Path, sessions: int) -> None:
     """Print a line for each operation."""
-    events, place = sessions * OF_A_SESSION, folder / "refold.db"
+    events = sessions * EVENTS_PER_SESSION
+    place = folder / "refold.db"
     with refold.open(f"sqlite:///{place}") as store:
         used("append", events, "an event", lambda: fill(store, 0, sessions))
         used("seal", sessions, "a session", store.seal)
@@ -83,7 +91,7 @@ def run(folder: Path, sessions: int) -> None:
         listed = lambda: drained(store.sessions(limit=sessions))  # noqa: E731  # ``used`` calls it
         used("list the sessions", sessions, "a session", listed)
         some = [
-            store.session(user_id=f"user-{n // OF_A_USER}", session_id=f"s-{n}")
+            store.session(user_id=f"user-{n // SESSIONS_PER_USER}", session_id=f"s-{n}")
             for n in range(0, sessions, max(1, sessions // 200))
         ]
         used("a context without a view", len(some), "a context", lambda: shown(some))
@@ -96,7 +104,7 @@ def run(folder: Path, sessions: int) -> None:
         used("erase a user", 1, "a user", lambda: store.erase("user-0", "asked"))
         keys = sum(one.stat().st_size for one in folder.glob("home/**/*.db*"))
         total = sum(one.stat().st_size for one in folder.glob("refold.db*"))
-    there = events + new * OF_A_SESSION
+    there = events + new * EVENTS_PER_SESSION
     print(f"{there} events: {total / there:.0f} bytes an event;")
     print(f"{sessions} sessions: {keys / sessions:.0f} bytes of keys a session")
 

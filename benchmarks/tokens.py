@@ -49,12 +49,15 @@ def pieces(folder: Path, count: Callable[[str], int]) -> Iterator[Piece]:
 
 def learned(weights: Weights, train: Kinds, requests: int, seed: int) -> Weights:
     """The factors after requests that each add up to three pieces of any kind."""
-    chance, features, tokens = random.Random(seed), Features(), BESIDE
+    chance = random.Random(seed)
+    features = Features()
+    tokens = BESIDE
     kinds = sorted(train)
     for _ in range(requests):
         for _ in range(chance.randint(1, 3)):
             _, added, cost = chance.choice(train[chance.choice(kinds)])
-            features, tokens = total([features, added]), tokens + cost
+            features = total([features, added])
+            tokens += cost
         weights = weights.learned(features, tokens)
     return weights
 

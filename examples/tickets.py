@@ -32,7 +32,9 @@ class Ticket(Aggregate):
 
     @event("Opened")
     def __init__(self, number: int, code: str) -> None:
-        self.number, self.code, self.done = number, code, False
+        self.number = number
+        self.code = code
+        self.done = False
 
     @staticmethod
     def create_id(number: int) -> UUID:

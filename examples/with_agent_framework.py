@@ -47,7 +47,8 @@ class FromFile(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
         **_: Any,
     ) -> Awaitable[ChatResponse]:
         said = sum(message.role == "assistant" for message in messages)
-        made, name = ANSWERS[said], f"{said:08d}"
+        made = ANSWERS[said]
+        name = f"{said:08d}"
         if "call" in made:
             given = made["arguments"]
             call = Content.from_function_call(

@@ -33,7 +33,8 @@ class FromFile(Transport):
     """The program that the SDK drives: it answers, and reports its entries."""
 
     def __init__(self, known: int) -> None:
-        self._written, self._said = known, 0
+        self._written = known
+        self._said = 0
         self._frames: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
     async def connect(self) -> None:
@@ -75,7 +76,8 @@ class FromFile(Transport):
             if "call" not in made:
                 self._entry("assistant", [{"type": "text", "text": made["text"]}])
                 continue
-            given, name = made["arguments"], "toolu_00001"
+            given = made["arguments"]
+            name = "toolu_00001"
             call = {"name": made["call"], "input": given, "id": name}
             self._entry("assistant", [{"type": "tool_use", **call}])
             result = {"tool_use_id": name, "content": parcel(**given)}
@@ -93,7 +95,8 @@ class FromFile(Transport):
         message: dict[str, Any] = {"role": role, "content": content}
         if role == "assistant":
             message |= {"id": f"msg_{self._written:08d}", "model": "from-a-file"}
-        self._written, self._said = self._written + 1, self._said + 1
+        self._written += 1
+        self._said += 1
         entry = {"type": role, "uuid": name, "sessionId": SESSION, "message": message}
         path = f"{HOME}/projects/{KEY['project_key']}/{SESSION}.jsonl"
         mirror = {"type": "transcript_mirror", "filePath": path, "entries": [entry]}

@@ -27,7 +27,8 @@ def parcel(owner: str) -> str:
 def answer(state: MessagesState) -> Any:
     """Return the next answer from the file, by the number of answers so far."""
     said = sum(isinstance(message, AIMessage) for message in state["messages"])
-    made, name = ANSWERS[said], f"call_{said:08d}"
+    made = ANSWERS[said]
+    name = f"call_{said:08d}"
     if "call" in made:
         call = {"name": made["call"], "args": made["arguments"], "id": name}
         return {"messages": [AIMessage(content="", tool_calls=[call])]}

@@ -30,7 +30,8 @@ def answer(call: Any) -> list[Any]:
     """Return the next answer from the file, by the number of answers so far."""
     told = ("function_call", "assistant")
     said = [one for one in call.input if one.get("role", one.get("type")) in told]
-    made, name = ANSWERS[len(said)], f"{len(said):08d}"
+    made = ANSWERS[len(said)]
+    name = f"{len(said):08d}"
     if "call" in made:
         given = json.dumps(made["arguments"])
         about = {"name": made["call"], "arguments": given, "call_id": f"call_{name}"}

@@ -182,7 +182,9 @@ GIVEN: Final[Mapping[str, Given]] = {
 
 def steps(page: str) -> Iterator[list[tuple[Block, str]]]:
     """Return the runnable blocks of a page, divided where a new program begins."""
-    given, part, section = GIVEN.get(page, Given()), list[tuple[Block, str]](), 0
+    given = GIVEN.get(page, Given())
+    part = list[tuple[Block, str]]()
+    section = 0
     for block in blocks(page):
         if given.anew and block.section != section and part:
             yield part
@@ -205,7 +207,8 @@ def _without(text: str, settings: Given) -> bool:
 
 def answer(request: Request) -> Reply:
     """A model's answer: it calls the first tool, once, then answers."""
-    messages, tools = request.body["messages"], request.body.get("tools", [])
+    messages = request.body["messages"]
+    tools = request.body.get("tools", [])
     newest = messages[-1]["content"]
     answered = isinstance(newest, list) and newest[0]["type"] == "tool_result"
     if tools and not answered:
@@ -290,7 +293,9 @@ def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None
 
 def missing(page: str, part: list[tuple[Block, str]], printed: list[str]) -> list[str]:
     """Return the lines that a page shows as output and its command does not print."""
-    given, said, found = GIVEN.get(page, Given()), "", list[str]()
+    given = GIVEN.get(page, Given())
+    said = ""
+    found = list[str]()
     for (block, _), now in zip(part, printed, strict=True):
         if block.language == "text" and not _without(block.text, given):
             lines = map(_steady, block.text.splitlines())

@@ -44,7 +44,9 @@ def test_the_page_names_the_strategies_that_cost_less_and_more() -> None:
     outcomes = by_name(long().outcomes)
     keep = price(outcomes.pop("keep_all"))
     no_model = {"tool_clearing", "last_turns", "token_budget"}  # they write nothing
-    cheaper, cheaper_without_model, dearer = set[str](), set[str](), set[str]()
+    cheaper = set[str]()
+    cheaper_without_model = set[str]()
+    dearer = set[str]()
 
     for name, outcome in outcomes.items():
         with_model = price(outcome) if name in no_model else with_summaries(outcome)

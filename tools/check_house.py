@@ -194,7 +194,8 @@ def _prose(path: Path) -> Iterator[tuple[int, str]]:
             if line != last_line + 1:
                 if comment:
                     yield first_line, comment
-                first_line, comment = line, ""
+                first_line = line
+                comment = ""
             comment += token.string.lstrip("#")
             last_line = line
     if comment:

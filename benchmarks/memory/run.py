@@ -269,7 +269,8 @@ def halves(
 
 
 USER: Final = "ada"
-_TURNS, _TOOLS = 20, 60
+_TURNS = 20
+_TOOLS = 60
 _CALLS: Final = 6
 _READS: Final = 41
 
@@ -314,7 +315,8 @@ def _store(folder: Path) -> SessionStore:
 
 def _session(store: SessionStore, number: int) -> int:
     """A session whose paths are its own as well as others': memory grows with each."""
-    session, tools = store.session(user_id=USER, session_id=f"s-{number}"), number * 7
+    session = store.session(user_id=USER, session_id=f"s-{number}")
+    tools = number * 7
     events: list[Event] = []
     for turn in range(_TURNS):
         events.append(refold.UserInput(text=f"look at {turn}"))
@@ -342,7 +344,8 @@ def _cpu(work: Callable[[], object]) -> float:
     return time.process_time() - begun
 
 
-_EVENTS, _QUICK = 100_000, 2_000
+_EVENTS = 100_000
+_QUICK = 2_000
 _SPLITS = {"by task": 0, "by trial": 1}
 
 

@@ -143,7 +143,8 @@ def cases(half: Half, *, times: int = 6) -> Iterator[Case]:
     chance = random.Random(f"adversarial {half}")
     forms = _DEV if half == "dev" else _HELD_OUT
     for row in forms.strip().splitlines():
-        kind, some = row[:12].strip(), row[12:]
+        kind = row[:12].strip()
+        some = row[12:]
         for form in some.split(" § "):
             for _ in range(times):
                 yield _filled(form, kind, chance)
@@ -163,7 +164,8 @@ def _filled(form: str, kind: str, chance: random.Random) -> Case:
         + "".join(chance.choices(ascii_letters + digits, k=24)),
         "J": _jwt(chance),
     }
-    text, used = [], []
+    text = []
+    used = []
     for place, character in enumerate(form):
         around = form[max(0, place - 1) : place] + form[place + 1 : place + 2]
         alone = not any(
@@ -245,7 +247,8 @@ def recall(
 
     Only one in ``every`` cases is tried.
     """
-    counts, hits = Counter[str](), Counter[str]()
+    counts = Counter[str]()
+    hits = Counter[str]()
     missed = []
     for case in islice(cases(half), 0, None, every):
         clean = redact(case.text)

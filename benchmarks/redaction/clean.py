@@ -258,7 +258,8 @@ def _installed() -> list[tuple[str, str]]:
         if (name := path.relative_to(root)).parts and _wanted(name)
     ]
     names.sort(key=lambda name: hashlib.sha256(name.as_posix().encode()).digest())
-    chosen, total = [], 0
+    chosen = []
+    total = 0
     for name in names:
         if total >= _PACKAGES_MOST:
             break
@@ -340,7 +341,8 @@ def _image(chance: random.Random) -> str:
         return f"data:image/png;base64,{body}"
     certificate = base64.b64encode(chance.randbytes(180)).decode()
     lines = [certificate[n : n + 64] for n in range(0, len(certificate), 64)]
-    head, end = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----")
+    head = "-----BEGIN CERTIFICATE-----"
+    end = "-----END CERTIFICATE-----"
     return "\n".join((head, *lines, end))
 
 

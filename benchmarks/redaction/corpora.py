@@ -80,7 +80,9 @@ _WEIGHTS = (30, 30, 10, 10, 8, 4, 2, 6)
 
 def mixed(rng: random.Random, clean: Sequence[str]) -> list[str]:
     """Return ``clean`` with values in separate sentences at ends of lines."""
-    texts, size, planted = [], 0, 0
+    texts = []
+    size = 0
+    planted = 0
     for text in clean:
         size += len(text.encode())
         while planted < size * SHARE:

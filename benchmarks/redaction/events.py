@@ -15,7 +15,10 @@ from benchmarks.redaction.values import ALNUM, filled, path, run, sentence, stam
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 EVENTS = 516
 # Bytes of JSON, so that the median is near 6.4 KB and one in twenty is over 32 KB.
-_MEDIAN, _SPREAD, _LEAST, _MOST = 6100, 1.0, 300, 60_000
+_MEDIAN = 6100
+_SPREAD = 1.0
+_LEAST = 300
+_MOST = 60_000
 
 
 def events(rng: random.Random, count: int = EVENTS) -> list[dict[str, Json]]:

@@ -24,7 +24,8 @@ def shrunk(case: Json, shows: Callable[[Json], bool], *, tries: int) -> Json:
         if candidate is _NONE:
             break
         if shows(candidate):
-            case, smaller = candidate, _smaller(candidate)
+            case = candidate
+            smaller = _smaller(candidate)
     return case
 
 
@@ -118,7 +119,8 @@ _WORDS = (
     "postgres://u:",
     "ID",
 )
-_EXAMPLES, _TRIES = 20, 2000
+_EXAMPLES = 20
+_TRIES = 2000
 _KEYS = ("text", "phone", "password", "id", "ts", "email", "values", "name", "token")
 
 
@@ -234,7 +236,8 @@ def _redacted(redactor: Redactor, case: Json) -> Json:
 def still_json(before: Json, after: Json) -> bool:
     """Whether texts that were JSON are still JSON, or were replaced completely."""
     if isinstance(before, dict) and isinstance(after, dict):
-        before, after = list(before.values()), list(after.values())
+        before = list(before.values())
+        after = list(after.values())
     if isinstance(before, list) and isinstance(after, list):
         return all(map(still_json, before, after))
     if isinstance(before, str) and isinstance(after, str) and _parses(before):
@@ -252,7 +255,8 @@ def _parses(text: str) -> bool:
 def same_shape(before: Json, after: Json) -> bool:
     """Whether only strings, and numbers that became strings, differ; keys in order."""
     if isinstance(before, dict) and isinstance(after, dict):
-        before, after = list(before.values()), list(after.values())
+        before = list(before.values())
+        after = list(after.values())
     if isinstance(before, list) and isinstance(after, list):
         return len(before) == len(after) and all(
             same_shape(old, new) for old, new in zip(before, after, strict=True)

@@ -203,13 +203,16 @@ def personal(text: str) -> bool:
 
 def chunks(text: str, size: int = CHUNK) -> list[str]:
     """Cut ``text`` into pieces of about ``size`` bytes in UTF-8, at ends of lines."""
-    pieces, lines, length = [], [], 0
+    pieces = []
+    lines = []
+    length = 0
     for line in text.splitlines(True):
         lines.append(line)
         length += len(line.encode())
         if length >= size:
             pieces.append("".join(lines))
-            lines, length = [], 0
+            lines = []
+            length = 0
     return [*pieces, "".join(lines)] if lines else pieces
 
 

@@ -144,7 +144,8 @@ def checks(figures: Figures, *, timed: bool) -> list[Check]:
 
 def _speeds(figures: Figures) -> list[Check]:
     clean = figures.speed.get("clean", {})
-    best, peer = _best(clean), clean.get("presidio")
+    best = _best(clean)
+    peer = clean.get("presidio")
     ratio = best / peer if best and peer else None
     mixed = figures.speed.get("mixed", {})
     worst = [max(times.values()) for times in figures.adversarial_ms.values()]

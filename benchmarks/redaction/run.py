@@ -331,7 +331,8 @@ def measured(options: Options, console: Console) -> Figures:
     """All figures of one run."""
     corpora = Corpora(scale=0.004 if options.quick else 1.0)
     figures = Figures(machine=machine())
-    engines, others = tools.engines(), peers()
+    engines = tools.engines()
+    others = peers()
     languages = tools.Refold(tools.redactor(packs=tools.LANGUAGES))
     everything = tools.Refold(tools.redactor(packs=PACKS), "refold, all packs")
     default = tools.Refold(next(iter(engines.values())))

@@ -124,7 +124,8 @@ def without(tool: Tool, text: str) -> str:
     """Return ``text`` without the findings of ``tool``."""
     if isinstance(tool, Refold):
         return tool.redactor.text(text)[0]
-    kept, at = [], 0
+    kept = []
+    at = 0
     for start, end, _ in sorted(tool.spans(text)):
         kept.append(text[at : max(at, start)])
         at = max(at, end)

@@ -243,7 +243,8 @@ Maker: TypeAlias = Callable[[random.Random], str]
 
 def email(rng: random.Random) -> str:
     """An address at a domain of the vocabulary."""
-    first, last = rng.choice(prose.GIVEN), rng.choice(prose.FAMILY)
+    first = rng.choice(prose.GIVEN)
+    last = rng.choice(prose.FAMILY)
     name = rng.choice(("{0}.{1}", "{0}{2}", "{0}_{1}{2}", "{0}+{3}", "{1}-{0}")).format(
         first, last, rng.randint(1, 99), rng.choice(prose.SYMBOLS)
     )
@@ -254,7 +255,8 @@ def email(rng: random.Random) -> str:
 def mobile_cn(rng: random.Random) -> str:
     """A Chinese mobile number, plain, grouped or with the country's code."""
     head = f"1{rng.choice('3456789')}{rng.randint(0, 9)}"
-    middle, tail = digits(rng, 4), digits(rng, 4)
+    middle = digits(rng, 4)
+    tail = digits(rng, 4)
     form = rng.choice(
         ("{}{}{}", "{}{}{}", "{}-{}-{}", "{} {} {}", "+86 {}{}{}", "+86-{}-{}-{}")
     )
@@ -269,7 +271,9 @@ def landline_cn(rng: random.Random) -> str:
 
 def phone_us(rng: random.Random) -> str:
     """An American number, as written there."""
-    area, office, line = f"{rng.randint(201, 989)}", f"{rng.randint(200, 999)}", 0
+    area = f"{rng.randint(201, 989)}"
+    office = f"{rng.randint(200, 999)}"
+    line = 0
     line = rng.randint(1000, 9999)
     form = rng.choice(
         ("({}) {}-{}", "{}-{}-{}", "{}.{}.{}", "+1 {} {} {}", "+1-{}-{}-{}", "+1{}{}{}")

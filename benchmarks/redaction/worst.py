@@ -46,7 +46,8 @@ def taken(engine: EngineName) -> Iterator[tuple[str, float, bool]]:
     redactor = Redactor(Plan(engine=engine))
     redactor.text("password: hunter2-in-plain")
     for name, unit in WORST.items():
-        text, refused = (unit * _SIZE)[:_SIZE], False
+        text = (unit * _SIZE)[:_SIZE]
+        refused = False
         began = process_time()
         try:
             redactor.text(text)

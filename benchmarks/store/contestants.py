@@ -25,7 +25,9 @@ from refold.store import Session
 from tests.support.postgres import Postgres, PostgresUnavailable
 
 OURS = "refold"
-POSTGRES, FULL, NORMAL = "PostgreSQL", "SQLite FULL", "SQLite NORMAL"
+POSTGRES = "PostgreSQL"
+FULL = "SQLite FULL"
+NORMAL = "SQLite NORMAL"
 # As they are called on the command line.
 ENGINES = {"postgresql": POSTGRES, "sqlite-full": FULL, "sqlite-normal": NORMAL}
 _DURABLE = {
@@ -91,7 +93,8 @@ def engines(
 
     A PostgreSQL that cannot be started is named and left out.
     """
-    wanted, server = [ENGINES[name] for name in names], None
+    wanted = [ENGINES[name] for name in names]
+    server = None
     if POSTGRES in wanted:
         try:
             server = Postgres.from_environment() or Postgres.start(**_DURABLE)
@@ -239,7 +242,8 @@ class RawPostgres(Raw):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._local, self._open = local(), list[psycopg.Connection[Any]]()
+        self._local = local()
+        self._open = list[psycopg.Connection[Any]]()
 
     @property
     def driver(self) -> psycopg.Connection[Any]:
@@ -291,7 +295,8 @@ class RawSqlite(Raw):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._local, self._open = local(), list[sqlite3.Connection]()
+        self._local = local()
+        self._open = list[sqlite3.Connection]()
 
     @property
     def driver(self) -> sqlite3.Connection:

@@ -48,7 +48,8 @@ from refold.store.session.imports import extend
 from refold.store.work.jobs import process_pool
 
 STAGES = ("validate", "redact", "encrypt", "driver", "server")
-COLD, HOT = "after a commit", "hot"
+COLD = "after a commit"
+HOT = "hot"
 _ROUNDS_WARM = 3
 
 
@@ -68,7 +69,8 @@ def stages(engine: Engine, ours: Refold, rounds: int) -> list[Stages]:
 def _medians(
     store: SessionStore, warm: SessionStore | None, rounds: int
 ) -> dict[str, float]:
-    session, taken = store.session(user_id=USER, session_id="stages"), []
+    session = store.session(user_id=USER, session_id="stages")
+    taken = []
     session.append(payloads.event(0))
     with _watched(store) as tape:
         for number in range(rounds):
@@ -129,7 +131,8 @@ def _timed(
     function: Callable[..., Any], name: str, tape: dict[str, tuple[float, float]]
 ) -> Callable[..., Any]:
     def timed(*arguments: Any, **named: Any) -> Any:
-        computed, start = time.thread_time(), time.perf_counter()
+        computed = time.thread_time()
+        start = time.perf_counter()
         result = function(*arguments, **named)
         wall = time.perf_counter() - start
         before, spent = tape.get(name, (0.0, 0.0))
@@ -139,10 +142,12 @@ def _timed(
     return timed
 
 
-SINGLE, BATCH = "one append", "batch of 100"
+SINGLE = "one append"
+BATCH = "batch of 100"
 FIRST = "one append, the first 300"
 SAVE = "save of 3 events by an application"
-JSON, MAIL = "one append of a JSON result", "one append with an e-mail"
+JSON = "one append of a JSON result"
+MAIL = "one append with an e-mail"
 _HUNDRED = 100
 _SESSIONS = ("single", "batch")
 
@@ -196,7 +201,8 @@ async def _single(field: Field, figures: Figures, scale: Scale) -> None:
 
 async def _others(field: Field, figures: Figures, scale: Scale) -> None:
     """Appends other than plain prose, against the driver that writes the same bytes."""
-    session, engine = field.ours.session("other"), field.engine.name
+    session = field.ours.session("other")
+    engine = field.engine.name
     numbers = range(scale.rounds + 2 * _ROUNDS_WARM)
     calls: list[Event] = [
         ToolCall(call_id=f"c{number}", tool_name="search") for number in numbers
@@ -236,7 +242,8 @@ def _hundred(contestant: Contestant) -> Way:
     return Way(contestant.name, work)
 
 
-THREADS, ASYNCIO = "16 sessions, threads", "16 sessions, asyncio"
+THREADS = "16 sessions, threads"
+ASYNCIO = "16 sessions, asyncio"
 SESSIONS = tuple(f"s{number:02}" for number in range(16))
 Append = Callable[[str, int], Any]
 
@@ -244,7 +251,8 @@ Append = Callable[[str, int], Any]
 async def load(field: Field, figures: Figures, scale: Scale) -> None:
     """Race ours in both ways against every other in its own way."""
     await field.begin(*SESSIONS)
-    engine, each = field.engine.name, scale.each
+    engine = field.engine.name
+    each = scale.each
     with ExitStack() as opened:
         others = [
             Way(other.name, opened.enter_context(_work(other, each)))
@@ -379,7 +387,9 @@ class _Counter:
         return self._next
 
 
-FULL_READ, CONTEXT, LENGTH = "full read", "context", "context, by length"
+FULL_READ = "full read"
+CONTEXT = "context"
+LENGTH = "context, by length"
 STRATEGY = "turn_window"
 # Its memory is full in a short session already, unlike that of the others: it shows the
 # same amount at either length.
@@ -436,7 +446,8 @@ def _read(read: Callable[[str], Any], session: str, _: int) -> Any:
 
 async def _contexts(field: Field, figures: Figures, scale: Scale) -> None:
     small, *_, long_ = scale.sizes
-    engine, all_ = field.engine.name, STRATEGIES[: scale.strategies]
+    engine = field.engine.name
+    all_ = STRATEGIES[: scale.strategies]
     for size in scale.sizes:
         strategies = all_ if size <= _MOST else all_[:_LONG]
         session = _grown(field, f"c-{size}", size, strategies)
@@ -444,7 +455,8 @@ async def _contexts(field: Field, figures: Figures, scale: Scale) -> None:
         count = figures.rows[f"{engine}, {size:,} events"] = _rows(view)
         rows = partial(_newest, field.raw.newest, f"c-{size}", count)
         subject = Subject(CONTEXT, engine, size=size)
-        ours, raw = _context(field, f"c-{size}", STRATEGY), Way(field.raw.name, rows)
+        ours = _context(field, f"c-{size}", STRATEGY)
+        raw = Way(field.raw.name, rows)
         figures.figures += await race(subject, ours, [raw], scale.contexts)
     for place, strategy in enumerate(all_):
         reached = long_ if place < _LONG else _longest(scale)
@@ -493,7 +505,8 @@ def _rows(view: View) -> int:
 
 
 FOLD = "rebuild"
-VERIFY, CHAIN = "verify", "verify, chain only"
+VERIFY = "verify"
+CHAIN = "verify, chain only"
 CATCH_UP = "prepare, 10,000 events behind"
 _SHARES = 8
 # It imports nothing but the store.  VmHWM: ``getrusage`` counts the parent's peak, too.
@@ -677,7 +690,8 @@ def _summaries(
     The session consists of the transcripts, one after another and repeatedly.
     """
     with Refold(engine).store as store:
-        session, made = store.session(user_id=USER, session_id="talk"), 0
+        session = store.session(user_id=USER, session_id="talk")
+        made = 0
         for number in itertools.count():
             drafts = found[number % len(found)].drafts
             session.append([_renamed(draft.event, number) for draft in drafts])

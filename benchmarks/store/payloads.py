@@ -13,7 +13,8 @@ from benchmarks.redaction import prose
 from refold.domain.events import Event, JsonObject
 
 SIZE = 2_000
-TURN, TALK = 20, 4
+TURN = 20
+TALK = 4
 _TALKS = 40
 _POOL = 200
 _SEED = 20_260_101
@@ -79,7 +80,8 @@ def turn(number: int, *, size: int = SIZE) -> list[Event]:
 
 def talk(number: int) -> list[Event]:
     """Return a turn of four events of 2 KB: question, call, result, answer."""
-    said, id_ = text(number), f"t{number}"
+    said = text(number)
+    id_ = f"t{number}"
     return [
         refold.UserInput(text=said),
         refold.ToolCall(call_id=id_, tool_name="ask", arguments={"query": said}),

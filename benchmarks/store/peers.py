@@ -132,7 +132,8 @@ class GoogleAdk(Contestant):
         from google.adk.sessions import DatabaseSessionService
         from google.genai import types
 
-        self._event, self._types = Event, types
+        self._event = Event
+        self._types = types
         self._service = DatabaseSessionService(_asynchronous(self.url))
         self._sessions: dict[str, Any] = {}
 
@@ -207,7 +208,8 @@ class LangGraph(Contestant):
         from langchain_core.messages import HumanMessage
         from langgraph.checkpoint.base import empty_checkpoint
 
-        self._message, self._empty = HumanMessage, empty_checkpoint
+        self._message = HumanMessage
+        self._empty = empty_checkpoint
         self._opened = ExitStack()
         self._saver: Any = self._opened.enter_context(self._connected())
         self._saver.setup()
@@ -234,7 +236,8 @@ class LangGraph(Contestant):
     def batch(self, session: str, numbers: Sequence[int]) -> None:
         config, messages = self._threads.get(session, ({}, []))
         if not config or (len(messages) >= self._LONGEST and len(numbers) == 1):
-            config, messages = _thread(f"{session}-{uuid.uuid4()}"), []
+            config = _thread(f"{session}-{uuid.uuid4()}")
+            messages = []
         messages += [self._message(payloads.text(number)) for number in numbers]
         version = f"{len(messages):08}.0"
         checkpoint = self._empty()

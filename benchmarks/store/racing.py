@@ -252,7 +252,8 @@ class Took(NamedTuple):
 
 async def seconds(work: Work, number: int) -> Took:
     """Return how long the work takes, awaited if it is a coroutine."""
-    computed, start = time.thread_time(), time.perf_counter()
+    computed = time.thread_time()
+    start = time.perf_counter()
     result = work(number)
     if isinstance(result, CoroutineType):
         await result

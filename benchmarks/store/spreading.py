@@ -89,7 +89,9 @@ class Measured:
     """A store with sessions, and what is done with all of them."""
 
     def __init__(self, store: SessionStore, rounds: int) -> None:
-        self._store, self._rounds, self._specs = store, rounds, count(200)
+        self._store = store
+        self._rounds = rounds
+        self._specs = count(200)
 
     def rebuild(self, executor: Executor | None) -> None:
         """Make the summaries of one more strategy."""
@@ -108,7 +110,8 @@ class Measured:
     def race(self, what: str, executor: Executor) -> list[tuple[float, float]]:
         """Seconds without the executor and with it, in pairs."""
         work = getattr(self, what)
-        alone, together = partial(work, None), partial(work, executor)
+        alone = partial(work, None)
+        together = partial(work, executor)
         return [(seconds(alone), seconds(together)) for _ in range(self._rounds)]
 
 

@@ -467,7 +467,8 @@ def _start_after_row(entries: Sequence[_Entry], after: str) -> int:
     match = _ROW.fullmatch(place)
     if match is None:
         raise _no_place()
-    row, head_seq = int(match[1]), int(match[2])
+    row = int(match[1])
+    head_seq = int(match[2])
     for index, (_, _, name, head) in enumerate(entries):
         if name == session_id:
             if _head_seq_of(head) == head_seq:

@@ -135,7 +135,8 @@ class OtherAgent:
     """The other agent's store, and the number of requests to it."""
 
     def __init__(self, store: SessionStore) -> None:
-        self.store, self.asked = store, list[Json]()
+        self.store = store
+        self.asked = list[Json]()
 
     def send(self, request: Json) -> Mapping[str, Any]:
         self.asked.append(request)
@@ -267,7 +268,8 @@ def test_a_task_outlives_both_of_its_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
-    chance, kills = random.Random(3), 0
+    chance = random.Random(3)
+    kills = 0
     running = {role: start(role, tmp_path) for role in ("research", "lead")}
     database = tmp_path / "lead.db"
     while kills < 12:

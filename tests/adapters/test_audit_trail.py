@@ -40,7 +40,8 @@ class Gate(Table):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self.opened = threading.Event(), threading.Event()
+        self.asked = threading.Event()
+        self.opened = threading.Event()
 
     def write(self, records: Sequence[AccessRecord]) -> None:
         self.asked.set()
@@ -53,7 +54,8 @@ class Failing(Table):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fails, self.tries = True, threading.Semaphore(0)
+        self.fails = True
+        self.tries = threading.Semaphore(0)
 
     def write(self, records: Sequence[AccessRecord]) -> None:
         self.tries.release()
@@ -146,7 +148,8 @@ def test_no_caller_waits_for_a_blocked_sink() -> None:
 def test_a_failed_write_is_repeated_with_the_same_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    failing, other = Failing(), Table()
+    failing = Failing()
+    other = Table()
     audit = trail(failing, other)
     add_records(audit, range(4))
     for _ in range(3):
@@ -172,7 +175,8 @@ def test_close_reports_records_that_cannot_be_written(
 
 
 def test_records_of_one_moment_keep_their_order() -> None:
-    rows, log = Table(), memory_log()
+    rows = Table()
+    log = memory_log()
     audit = StoredTrail([rows], rows, AccessNames(log.keys), clock=lambda: 1)
 
     add_records(audit, range(50))
@@ -182,7 +186,9 @@ def test_records_of_one_moment_keep_their_order() -> None:
 
 
 def test_a_record_made_during_another_is_kept() -> None:
-    rows, log, within = Table(), memory_log(), iter([7])
+    rows = Table()
+    log = memory_log()
+    within = iter([7])
 
     def clock() -> int:
         add_records(audit, list(within))  # as the garbage collector may

@@ -110,7 +110,8 @@ def test_a_leaf_added_during_the_erasure_of_its_user_is_certified_too(
     store: SessionStore, paused: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = paused
-    forgetting, forget = Event(), Tree.forget
+    forgetting = Event()
+    forget = Tree.forget
 
     def forget_after_append(*arguments: Any) -> None:
         forgetting.set()

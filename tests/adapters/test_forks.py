@@ -49,7 +49,8 @@ def run_history(history: str, url: str, folder: Path, *more: str) -> list[str]:
 def check_written(store: refold.SessionStore, line: str) -> None:
     """Check that the store has exactly the events that the line counts."""
     words = line.split()
-    session_id, count = " ".join(words[1:-1]), int(words[-1])
+    session_id = " ".join(words[1:-1])
+    count = int(words[-1])
     session = store.session(user_id=f"user {session_id}", session_id=session_id)
     try:
         stored = session.head().seq
@@ -229,7 +230,8 @@ def test_a_child_that_leaves_the_work_of_its_parent_keeps_the_parents_lease(
 def test_a_property_can_be_computed_in_a_child_while_the_parent_computes_it() -> None:
     class Slow:
         def __init__(self) -> None:
-            self.computes, self.done = Event(), Event()
+            self.computes = Event()
+            self.done = Event()
             self.waits = True
 
         @computed_once
@@ -257,7 +259,8 @@ def test_a_property_can_be_computed_in_a_child_while_the_parent_computes_it() ->
 
 def test_a_child_finds_no_lock_that_a_thread_of_its_parent_held() -> None:
     lock = forkable_lock()
-    holding, done = Event(), Event()
+    holding = Event()
+    done = Event()
 
     def hold() -> None:
         with lock:

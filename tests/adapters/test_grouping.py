@@ -26,7 +26,8 @@ class Recording:
 
     def __init__(self) -> None:
         self.groups: list[list[Any]] = []
-        self.entered, self.gate = Event(), Event()
+        self.entered = Event()
+        self.gate = Event()
 
     def __call__(self, batches: Sequence[Any]) -> list[Any]:
         self.groups.append(list(batches))
@@ -127,7 +128,8 @@ def test_a_leader_that_dies_leaves_the_lead_to_the_next() -> None:
 
 
 def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
-    database, meet = Recording(), Barrier(2)
+    database = Recording()
+    meet = Barrier(2)
     group = GroupCommit(database)
     waits: list[Any] = []
 

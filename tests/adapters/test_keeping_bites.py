@@ -50,7 +50,8 @@ def promises(contract: type) -> list[str]:
 
 @pytest.mark.parametrize("promise", promises(MasterKeyContract))
 def test_a_master_key_that_wraps_nothing_fails(promise: str) -> None:
-    contract, master = MasterKeyContract(), NoopMaster()
+    contract = MasterKeyContract()
+    master = NoopMaster()
     masters = (master, master)[: 2 if "newer" in promise else 1]
 
     with pytest.raises((AssertionError, pytest.fail.Exception)):

@@ -121,7 +121,8 @@ def test_keys_of_another_database_open_nothing(tmp_path: Path) -> None:
 
 
 def test_an_old_backup_of_the_keys_creates_no_new_ones(tmp_path: Path) -> None:
-    url, keys = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "k.db"
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    keys = tmp_path / "k.db"
     with refold.open(url, keys=f"sqlite:///{keys}") as store:
         store.session(user_id="ada", session_id="one").append(
             refold.UserInput(text="x")
@@ -172,7 +173,8 @@ def test_a_private_file_appears_completely_or_not_at_all(tmp_path: Path) -> None
 
 
 def test_a_destroyed_key_is_an_erasure_not_a_new_key(tmp_path: Path) -> None:
-    url, keys = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'k.db'}"
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    keys = f"sqlite:///{tmp_path / 'k.db'}"
     with refold.open(url, keys=keys) as store:
         store.session(user_id="ada", session_id="one").append(
             refold.UserInput(text="x")

@@ -148,7 +148,8 @@ def test_a_writer_disconnected_during_a_write_asks_for_the_outcome(
     written: WriterUnderTest, batches_of: Batches
 ) -> None:
     begin(written, "one", "two")
-    batches, pid = batches_of(written), written.backend()
+    batches = batches_of(written)
+    pid = written.backend()
     lock = "SELECT 1 FROM refold.heads WHERE session_id='one' FOR UPDATE"
     cut = "SELECT pg_terminate_backend(%s, 5000)"
     with psycopg.connect(written.url) as holder:
@@ -217,7 +218,8 @@ def test_ctrl_c_during_a_write_ends_it_and_affects_no_later_one(
 
 
 def with_idempotency_key(batch: Batch, key: bytes) -> Batch:
-    first, last = batch.events[0].seq, batch.events[-1].seq
+    first = batch.events[0].seq
+    last = batch.events[-1].seq
     return replace(batch, receipt=key, uses=(Use(key, first, last),))
 
 

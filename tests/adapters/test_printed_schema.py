@@ -51,7 +51,8 @@ def test_the_printed_schema_of_postgresql_equals_the_migrated_one(
         for statement in schema("postgresql"):
             connection.execute(statement)
 
-    printed, created = catalogue(postgres_url), catalogue(store_url)
+    printed = catalogue(postgres_url)
+    created = catalogue(store_url)
 
     assert printed == created
     assert all(created.values())

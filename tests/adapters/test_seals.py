@@ -138,7 +138,8 @@ def test_an_interrupted_sweep_resumes(
     monkeypatch.setattr(sql_tree, "STREAMS", 2)
     append_to_each(store, "a", "b", "c")
     tree: Any = store.seals
-    seal, done = type(tree)._seal, list[int]()
+    seal = type(tree)._seal
+    done = list[int]()
 
     def interrupt(*args: Any) -> None:
         if done:
@@ -274,7 +275,8 @@ def test_appends_continue_while_a_sealer_works(
 def test_an_append_that_commits_after_later_ones_is_sealed_too(
     postgres_url: str, tmp_path: Path
 ) -> None:
-    reached, go_on = Event(), Event()
+    reached = Event()
+    go_on = Event()
 
     def build(head: Head) -> Append:
         reached.set()  # with its place in the log taken

@@ -47,7 +47,8 @@ COLUMNS = (ADA, 1, "user_input", 1, bytes(16), 1, 1)
 
 @pytest.fixture
 def log(store_url: str) -> Iterator[EncryptedLog]:
-    sqlite, url = store_url.startswith("sqlite"), make_url(store_url)
+    sqlite = store_url.startswith("sqlite")
+    url = make_url(store_url)
     dialect = SqliteDatabase(url) if sqlite else PostgresDatabase(url)
     log = memory_log(Recorder(dialect))
     yield log
@@ -75,7 +76,10 @@ def test_only_the_mapper_creates_an_encrypted_event() -> None:
 
 
 class Lookalike:
-    type, schema_version, ts, token_estimate = "user_input", 1, 1, 1
+    type = "user_input"
+    schema_version = 1
+    ts = 1
+    token_estimate = 1
     data = b'{"payload": {"text": "secret"}}'
     blobs = ()
 

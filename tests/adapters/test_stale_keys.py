@@ -53,7 +53,8 @@ def recorder(kind: str, request: pytest.FixtureRequest) -> Recorder:
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    rows, keys = recorder(request.param, request), SqlKeyStore("memory://")
+    rows = recorder(request.param, request)
+    keys = SqlKeyStore("memory://")
     master = LocalMasterKey(os.urandom(32), origin="a test")
     first, second = (EncryptedLog(rows, KeyRing(keys, master)) for _ in range(2))
     write(first, ADA, *user_inputs("a secret"))
@@ -136,7 +137,8 @@ def test_a_head_that_was_read_before_its_key_was_destroyed_is_read_again(
 ) -> None:
     fresh = EncryptedLog(pair.second.recorder, _without_cache(pair.second.keys))
     kind = type(fresh.recorder)
-    now, before = kind.head_row, fresh.recorder.head_row(ADA)
+    now = kind.head_row
+    before = fresh.recorder.head_row(ADA)
     rewrite(pair.first)
     stale = iter([before])
     monkeypatch.setattr(kind, "head_row", lambda s, a: next(stale, None) or now(s, a))

@@ -34,7 +34,8 @@ from refold.projections.context.strategies import spec
 
 
 def test_a_short_run_writes_its_figures(tmp_path: Path) -> None:
-    file, page = tmp_path / "figures.json", tmp_path / "page.md"
+    file = tmp_path / "figures.json"
+    page = tmp_path / "page.md"
     page.write_text("<!-- results: begin -->\n<!-- results: end -->\n")
 
     code = main(

@@ -81,7 +81,8 @@ def test_the_same_seed_makes_the_same_corpora_in_every_process() -> None:
 
 
 def test_another_seed_makes_other_corpora() -> None:
-    one, other = corpora.Corpora(0.001, seed=1), corpora.Corpora(0.001, seed=2)
+    one = corpora.Corpora(0.001, seed=1)
+    other = corpora.Corpora(0.001, seed=2)
 
     assert one.clean != other.clean
     assert one.events != other.events
@@ -256,7 +257,8 @@ def test_a_value_counts_as_found_only_if_it_is_covered_completely() -> None:
 
     scored = labelled.score(tool, [Item(TEXT, LABELS, False)])
 
-    email, phone = scored.types["EMAIL"], scored.types["PHONE"]
+    email = scored.types["EMAIL"]
+    phone = scored.types["PHONE"]
     assert (email.spans, email.whole, email.part, email.missed) == (1, 1, 0, 0)
     assert (phone.spans, phone.whole, phone.part, phone.missed) == (1, 0, 1, 0)
     assert (scored.total.recall, scored.total.precision) == (0.5, 1.0)

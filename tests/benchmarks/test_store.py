@@ -259,7 +259,8 @@ def test_the_figures_can_be_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["idle", "rebuild", "verify"])
 def test_a_footprint_is_reported_in_megabytes(what: str, tmp_path: Path) -> None:
-    url, keys = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'k.db'}"
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    keys = f"sqlite:///{tmp_path / 'k.db'}"
     with refold.open(url, keys=keys) as store:
         store.session(user_id="ada", session_id="s").append(payloads.turn(0))
 

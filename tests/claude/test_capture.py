@@ -79,7 +79,8 @@ def test_a_call_is_in_the_session_with_its_request_and_answer(
     assert block.text == "Because."
     assert types(session) == ["user_input", "request", "agent_response"]
     assert {event.request_id for event in session.events()} == {"r-1"}
-    request, (response,) = api.requests[0].body, payloads(session, "agent_response")
+    request = api.requests[0].body
+    (response,) = payloads(session, "agent_response")
     assert (response.text, response.stop_reason) == ("Because.", "end_turn")
     assert (response.usage["input_tokens"], response.usage["output_tokens"]) == (7, 3)
     assert (request["model"], request["max_tokens"]) == ("claude-x", 99)
@@ -337,10 +338,8 @@ def test_a_broken_stream_is_recorded_up_to_its_end(
     ):
         stream.until_done()
 
-    (response,), (error,) = (
-        payloads(session, "agent_response"),
-        payloads(session, "error"),
-    )
+    (response,) = payloads(session, "agent_response")
+    (error,) = payloads(session, "error")
     assert response.text == "Here is a long answer to"[: len(response.text)] != ""
     assert response.stop_reason == "interrupted"
     assert error.retryable or error.code == "interrupted"

@@ -142,10 +142,8 @@ def test_a_subject_is_a_kind_of_task(store: SessionStore, session: Session) -> N
     of_math = contents(memories(session, 1, subject_filter="math"))
     of_art = contents(memories(session, 2, subject_filter="Art"))
 
-    good, bad = (
-        "Suggested tool path: prove (100% of 4 sessions went well)",
-        "Avoid: prove (100% of 4 sessions failed)",
-    )
+    good = "Suggested tool path: prove (100% of 4 sessions went well)"
+    bad = "Avoid: prove (100% of 4 sessions failed)"
     assert good in of_math
     assert bad not in of_math
     assert bad in of_art
@@ -156,7 +154,8 @@ def test_call_and_result_are_recorded_once(session: Session) -> None:
     session.append(refold.UserInput(text="Book it."))
     tool = MemoryRetrieval(session)
 
-    first, again = tool.answer(call()), tool.answer(call())
+    first = tool.answer(call())
+    again = tool.answer(call())
 
     assert first == again
     types = [event.type for event in session.events()]
@@ -367,7 +366,8 @@ def test_another_result_of_an_answered_call_is_refused(
 def test_an_own_loop_records_the_same_events(
     session: Session, api: MessagesApi
 ) -> None:
-    memory, client = MemoryRetrieval(session), api.client()
+    memory = MemoryRetrieval(session)
+    client = api.client()
     claude = Capture(client, session, model="claude-x", max_tokens=99)
     api.reply(message(call(1)), message("Booked."))
     messages: list[Any] = [{"role": "user", "content": "Book it."}]

@@ -23,7 +23,8 @@ def agent(content: Any) -> dict[str, Any]:
 def test_a_custom_loop_is_recorded(session: Session, api: MessagesApi) -> None:
     call = tool_use("bash", {"command": "ls"}, call_id="toolu_1")
     api.reply(message("I look.", call), message("Two files."), message("Bye."))
-    client, record = api.client(), capture(session, api).record
+    client = api.client()
+    record = capture(session, api).record
     messages: list[Any] = [user("What is there?")]
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a b"}
 

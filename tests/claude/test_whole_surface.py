@@ -220,7 +220,8 @@ def test_an_odd_answer_is_recorded_and_its_results_find_their_calls(
     ask.create(results)
     ask.create(results)
 
-    calls, results = recorded(session, "tool_call"), recorded(session, "tool_result")
+    calls = recorded(session, "tool_call")
+    results = recorded(session, "tool_result")
     assert [call.tool_name for call in calls] == ["pay", "ping"]
     assert calls[0].arguments == {"wei": str(25 * 10**18)}
     assert [result.content for result in results] == ["paid \ufffd", "pong"]

@@ -13,7 +13,8 @@ from tests.cli.conftest import Refold
 @pytest.fixture
 def one_month_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Move the clock of every new store one month forward."""
-    now, month = clocks.now, timedelta(days=31) // timedelta(microseconds=1)
+    now = clocks.now
+    month = timedelta(days=31) // timedelta(microseconds=1)
     init = clocks.SessionStore.__init__
     later = {**(init.__kwdefaults__ or {}), "clock": lambda: now() + month}
     monkeypatch.setattr(init, "__kwdefaults__", later)

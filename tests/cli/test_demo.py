@@ -13,7 +13,8 @@ from tests.support import warm
 
 @pytest.mark.timeout(600)  # a dozen processes
 def test_the_demo_leaves_only_a_page(tmp_path: Path) -> None:
-    programs, place = warm.shim(tmp_path / "bin"), tmp_path / "place"
+    programs = warm.shim(tmp_path / "bin")
+    place = tmp_path / "place"
     place.mkdir()
     python = Path(sys.executable).parent
     path = os.pathsep.join([str(programs), str(python), os.environ["PATH"]])

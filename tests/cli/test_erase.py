@@ -94,7 +94,8 @@ def test_a_certificate_is_verified_and_a_forged_one_is_detected(
     refold: Refold, tmp_path: Path
 ) -> None:
     erased = refold(*ERASE, "--json")
-    file, key = tmp_path / "c.json", tmp_path / "key.pem"
+    file = tmp_path / "c.json"
+    key = tmp_path / "key.pem"
     file.write_text(erased.out)
     key.write_text(refold("prove", "--public-key").out)
     salt = erased.json()["salt"]

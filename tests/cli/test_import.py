@@ -495,10 +495,8 @@ def test_ctrl_c_reports_the_events_written(
 
 def test_a_killed_import_is_completed_once(refold: Refold, tmp_path: Path) -> None:
     first = chat(tmp_path / "one.jsonl", ["hello", "hi"])
-    second, third_file = (
-        write_long_chat(tmp_path / "two.jsonl"),
-        write_long_chat(tmp_path / "three.jsonl", 2),
-    )
+    second = write_long_chat(tmp_path / "two.jsonl")
+    third_file = write_long_chat(tmp_path / "three.jsonl", 2)
     files = [str(file) for file in (first, second, third_file)]
     script = f"""
 import os, signal

@@ -238,7 +238,8 @@ def test_an_idle_watch_needs_little_time_of_the_processor(watching: Watching) ->
     watching.start()
     until(lambda: watching.events(SESSION) > 0, "the first import")
     until(lambda: watching.events(COPILOT_SESSION) > 0, "the last file")
-    begun, used_before = time.monotonic(), watching.processor_sec()
+    begun = time.monotonic()
+    used_before = watching.processor_sec()
 
     until(lambda: time.monotonic() > begun + _IDLE_SEC, "some looks")
 

@@ -11,7 +11,8 @@ from refold.adapters.cli.commands import COMMANDS
 from refold.adapters.cli.run import command
 from tests.cli.conftest import SAMPLE, Refold
 
-HERS, NOWHERE = "run", "ran"
+HERS = "run"
+NOWHERE = "ran"
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=2"
 # Every command that takes --user and --session, with its other arguments.
 ASKS: Final[dict[str, list[str]]] = {

@@ -48,7 +48,8 @@ class Process:
         else:
             closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
             ran = subprocess.run(closed, check=False, **options)
-        self.code, self.err = ran.returncode, ran.stderr.decode()
+        self.code = ran.returncode
+        self.err = ran.stderr.decode()
 
 
 LOST = {"full": 1, "broken pipe": 141, "closed": 1}
@@ -351,7 +352,8 @@ def test_an_output_with_data_of_a_user_is_named_by_their_erasure(
 
 
 def test_an_output_is_written_through_a_link_and_keeps_the_link(tmp_path: Path) -> None:
-    target, link = tmp_path / "target", tmp_path / "link"
+    target = tmp_path / "target"
+    link = tmp_path / "link"
     target.write_text("before")
     link.symlink_to(target)
 

@@ -159,7 +159,8 @@ def _with_single_breaks(part: Part) -> Part:
 
 def _messages(messages: Iterable[Any]) -> Iterator[Part]:
     for message in messages:
-        role, content = message["role"], message["content"]
+        role = message["role"]
+        content = message["content"]
         if isinstance(content, str):
             yield Part(role, "text", content)
             continue
@@ -213,7 +214,8 @@ def _chat(messages: Iterable[Any]) -> Iterator[Part]:
     """Chat Completions, and Ollama's form of it without ids."""
     open_calls: list[str] = []
     for number, message in enumerate(messages):
-        role, content = message["role"], message.get("content")
+        role = message["role"]
+        content = message.get("content")
         if role == "system" and number == 0:
             continue  # the system prompt of the request
         if role == "tool":

@@ -145,7 +145,8 @@ def _resign(out: Path, data: bytes) -> None:
     del manifest["digest"]
     for file in manifest["files"]:
         if file["path"] == path.relative_to(out).as_posix():
-            file["bytes"], file["sha256"] = len(data), sha256(data).hexdigest()
+            file["bytes"] = len(data)
+            file["sha256"] = sha256(data).hexdigest()
     manifest["digest"] = digest(manifest)
     (out / "manifest.json").write_bytes(orjson.dumps(manifest))
 
@@ -289,7 +290,8 @@ def test_a_long_session_is_read_in_parts(
     store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk(store.session(user_id="ada", session_id="s"), 120)
-    read, most = type(store.log).read, 0
+    read = type(store.log).read
+    most = 0
 
     def counted_read(*args: Any, **named: Any) -> Any:
         nonlocal most

@@ -246,7 +246,8 @@ def test_concurrent_writes_come_before_the_freeze(
             talk(writer.session(user_id="ada", session_id=f"s{number}"), 1)
 
         def write(number: int) -> int:
-            session, written = writer.session(user_id="ada", session_id=f"s{number}"), 0
+            session = writer.session(user_id="ada", session_id=f"s{number}")
+            written = 0
             for turn in itertools.count():
                 try:
                     written = session.append(user_inputs("x")).last_seq

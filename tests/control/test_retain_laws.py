@@ -48,7 +48,8 @@ def needed(planned: list[Planned]) -> set[int]:
 @given(histories())
 def test_exactly_the_needed_sessions_are_kept(planned: list[Planned]) -> None:
     with refold.open("memory://") as opened:
-        today, writer = [0], opened.writer
+        today = [0]
+        writer = opened.writer
         store = SessionStore(
             opened.log,
             writer.redactor,

@@ -45,7 +45,8 @@ HELD = ("payload", "redaction", "meta", "request_id", "agent")
 
 
 def stored_envelope(ts: int = AT, hash_: bytes = b"\x02" * 32) -> Envelope:
-    id_, place = UUID(int=5).bytes, StreamId("ada", "s-1")
+    id_ = UUID(int=5).bytes
+    place = StreamId("ada", "s-1")
     columns = (place, 7, "user_input", ts, id_, 3, 1)
     return Envelope.proved(columns, b"\x01" * 32, hash_, b"{}", decoded_fields)
 

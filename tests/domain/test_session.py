@@ -121,7 +121,8 @@ steps = st.one_of(
 
 
 def accepted_events(events: list[Event]) -> list[Event]:
-    state, taken = NEW, []
+    state = NEW
+    taken = []
     for event in events:
         try:
             (accepted,), state = decide(state, [event])

@@ -115,7 +115,8 @@ def test_other_versions_and_types_are_validated() -> None:
     ],
 )
 def test_trusted_meta_equals_validated_meta(dumped: dict[str, Any]) -> None:
-    validated, trusted = Meta(**dumped), meta_trusted(dumped)
+    validated = Meta(**dumped)
+    trusted = meta_trusted(dumped)
 
     assert trusted == validated
     assert kinds(trusted) == kinds(validated)

@@ -109,7 +109,8 @@ def test_exports_of_other_users_are_not_named(
     fill(store, "bob", "s-2")
     store.export_user("bob", tmp_path / "bobs")
 
-    plan, done = store.erasures.plan("ada"), store.erase("ada", "asked")
+    plan = store.erasures.plan("ada")
+    done = store.erase("ada", "asked")
 
     assert (plan.copies, done.copies) == ([], [])
     assert len(record_rows(store)) == 1

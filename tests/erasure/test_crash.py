@@ -184,7 +184,8 @@ def test_a_killed_process_leaves_an_act_with_its_certificate_or_neither(
 ) -> None:
     with open_at(filled_url, tmp_path) as store:
         BEFORE[act](store)
-        acts, state = _acts(store), _state(store)
+        acts = _acts(store)
+        state = _state(store)
 
     run_until_killed(filled_url, act, BEFORE_CERTIFICATE)
 

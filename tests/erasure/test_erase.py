@@ -53,10 +53,8 @@ def test_an_erasure_leaves_nothing_of_the_user_and_everything_of_others(
 
 
 def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) -> None:
-    session, sha256 = (
-        filled.session(user_id="ada", session_id="one"),
-        blob_digest(filled),
-    )
+    session = filled.session(user_id="ada", session_id="one")
+    sha256 = blob_digest(filled)
     assert session.history.blob(sha256)
     filled.erase("ada", "she asked")
 

@@ -23,7 +23,8 @@ from tests.support.postgres import Postgres
 from tests.support.stores import open_at, prepare
 from tests.support.talking import talk
 
-USER, OTHER = "user-7d1f40c2", "other-55aa01"
+USER = "user-7d1f40c2"
+OTHER = "other-55aa01"
 SESSIONS = [f"session-9e{number:02}c3b" for number in range(12)]
 PLANTED = "the quick brown planted value"
 

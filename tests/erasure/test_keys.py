@@ -110,19 +110,19 @@ def test_the_slower_of_two_key_rotations_still_returns_its_version(pair: Pair) -
 
 
 def test_a_sessions_key_is_replaced_and_the_earlier_one_destroyed(pair: Pair) -> None:
-    ring, session = (
-        log_of(pair.first).keys,
-        pair.first.session(user_id="ada", session_id="one"),
-    )
+    ring = log_of(pair.first).keys
+    session = pair.first.session(user_id="ada", session_id="one")
     before = ring.session("ada", "one", now=None)
-    events, view = session.events(), session.context(WINDOW)
+    events = session.events()
+    view = session.context(WINDOW)
 
     done = pair.first.keys.rotate_session("ada", session_id="one")
 
     assert done.key_version == 2
     assert ring.session("ada", "one", now=None).check != before.check
     again = session.events()
-    replaced, bound = again[: len(events)], again[len(events) :]
+    replaced = again[: len(events)]
+    bound = again[len(events) :]
     assert [event.payload for event in replaced] == [event.payload for event in events]
     assert [event.hash for event in replaced] == [event.hash for event in events]
     assert {event.type for event in bound} == {"redaction_applied"}

@@ -117,7 +117,8 @@ def test_sessions_continue(divided: str) -> None:
 
 def test_a_group_of_appends_is_written_in_one_commit(divided: str) -> None:
     with refold.open(divided) as store:
-        log, batches = log_of(store), list[Batch]()
+        log = log_of(store)
+        batches = list[Batch]()
         for user in USERS[:6]:
             stream = StreamId(user, "s")
             batches.append(

@@ -28,7 +28,8 @@ def test_tickets_come_from_a_session_and_go_to_a_board(
     url = prepare(sqlite_url, tmp_path)
     script = ROOT / "examples" / "tickets.py"
 
-    once, again = run(script, url), run(script, url)
+    once = run(script, url)
+    again = run(script, url)
 
     assert once == FIRST
     assert len(again) == 8
@@ -44,7 +45,8 @@ def test_the_code_of_the_page_runs(
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks))
 
-    once, again = run(script), run(script)
+    once = run(script)
+    again = run(script)
 
     assert once == ["Fido", "['Fido']"]
     assert again == ["Fido", "['Fido', 'Fido']"]

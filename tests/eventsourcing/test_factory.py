@@ -100,7 +100,8 @@ def test_a_recorder_can_be_named_by_its_topic(make: Make) -> None:
 
 
 def test_ids_are_of_the_type_that_was_set(make: Make) -> None:
-    uuids, texts = make("A"), make("B", ORIGINATOR_ID_TYPE="text")
+    uuids = make("A")
+    texts = make("B", ORIGINATOR_ID_TYPE="text")
     recorder = texts.application_recorder()
 
     recorder.insert_events([stored_event(of="order-1"), stored_event(2, of="order-1")])

@@ -36,7 +36,8 @@ def test_a_tail_misses_nothing_that_processes_write(make: Make, empty_url: str) 
         for _ in range(3)
     ]
     release(writers)
-    total, seen = 3 * 20 * 3, ids(recorder)
+    total = 3 * 20 * 3
+    seen = ids(recorder)
 
     def all_seen() -> bool:
         seen.extend(ids(recorder, after=seen[-1] if seen else 0))

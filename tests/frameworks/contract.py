@@ -141,7 +141,8 @@ class RedactedContract(ABC):
 
         loaded = self.run(self.load(adapter, f"of {MAIL}"))
 
-        shown, stored = self.as_text(loaded), all_stored_text(store)
+        shown = self.as_text(loaded)
+        stored = all_stored_text(store)
         for secret in (SECRET, MAIL):
             assert secret not in shown
             assert secret not in stored
@@ -151,7 +152,8 @@ class RedactedContract(ABC):
         assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
 
     def test_saved_again_nothing_is_added(self, store: refold.SessionStore) -> None:
-        items, adapter = self.items(), self.adapter(store)
+        items = self.items()
+        adapter = self.adapter(store)
         self.run(self.save(adapter, "t", items, items))
         before = seqs(store, items_only=True)
 
@@ -183,7 +185,8 @@ class RedactedContract(ABC):
     def test_of_a_half_known_batch_the_rest_is_added(
         self, store: refold.SessionStore
     ) -> None:
-        items, adapter = self.items(), self.adapter(store)
+        items = self.items()
+        adapter = self.adapter(store)
         self.run(self.save(adapter, "t", items[:3], items[:3]))
         self.run(self.save(adapter, "t", items[:6], items[1:6]))
         self.run(self.save(adapter, "t", items, items))
@@ -194,7 +197,8 @@ class RedactedContract(ABC):
     def test_each_event_is_recorded_once_and_in_order(
         self, store: refold.SessionStore
     ) -> None:
-        items, adapter = self.items(), self.adapter(store)
+        items = self.items()
+        adapter = self.adapter(store)
         for end in range(1, len(items) + 1):
             self.run(self.save(adapter, "t", items[:end], items[end - 1 : end]))
 
@@ -255,7 +259,8 @@ class RedactedContract(ABC):
         assert "I see." in shown
 
     def test_a_deleted_thread_can_begin_again(self, store: refold.SessionStore) -> None:
-        items, adapter = self.items(), self.adapter(store)
+        items = self.items()
+        adapter = self.adapter(store)
         self.run(self.save(adapter, "t", items, items))
         self.run(self.save(adapter, "other", items[:1], items[:1]))
 
@@ -318,8 +323,10 @@ class RedactedContract(ABC):
     def test_a_cancelled_write_is_complete_or_absent(
         self, store: refold.SessionStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        items, adapter = self.items()[: self.at_once], self.adapter(store)
-        began, go = threading.Event(), threading.Event()
+        items = self.items()[: self.at_once]
+        adapter = self.adapter(store)
+        began = threading.Event()
+        go = threading.Event()
         append = store.log.append
 
         def delayed_append(request: Any) -> Any:
@@ -364,7 +371,8 @@ class RedactedContract(ABC):
         assert seqs(store, items_only=True) == before
 
     def test_another_user_sees_nothing(self, store: refold.SessionStore) -> None:
-        items, adapter = self.items(), self.adapter(store)
+        items = self.items()
+        adapter = self.adapter(store)
         self.run(self.save(adapter, "t", items, items))
         users = {info.user_id for info in store.sessions()}
 

@@ -203,7 +203,8 @@ def test_a_thread_is_stored_once_and_not_again_with_each_step(url: str) -> None:
 
 
 def test_rules_change_no_ids_or_versions(url: str) -> None:
-    checkpoint, version = empty_checkpoint(), f"{7:032}.0.1234567890123456"
+    checkpoint = empty_checkpoint()
+    version = f"{7:032}.0.1234567890123456"
     call = {"name": "look", "args": {}, "id": f"call_{'a1b2' * 6}"}
     answer = AIMessage(content="I look.", id=str(uuid4()), tool_calls=[call])
     checkpoint["channel_values"] = {"messages": [answer]}
@@ -351,7 +352,8 @@ def test_stored_items_of_a_list_are_not_redacted_again(
 
     monkeypatch.setattr(RedactedItem, "__init__", counted)
     with refold.open(url) as store:
-        saver, counts = RefoldSaver(store, user_id="ada"), []
+        saver = RefoldSaver(store, user_id="ada")
+        counts = []
         messages: list[Any] = []
         notes: list[Any] = []
         for number in range(45):

@@ -182,7 +182,8 @@ def test_a_query_ranks_the_values_with_its_words(memory: RefoldStore) -> None:
 def test_personal_data_is_redacted_and_still_identifies_its_value(
     memory: RefoldStore, db: refold.SessionStore
 ) -> None:
-    phone, other_phone = "+1 (202) 555-0143", "+1 (202) 555-0178"
+    phone = "+1 (202) 555-0143"
+    other_phone = "+1 (202) 555-0178"
     memory.put(("users", phone), MAIL, {"contact": MAIL, "key": SECRET})
     memory.put(("users", other_phone), MAIL, {"contact": "none"})
 

@@ -120,7 +120,8 @@ def opened(store: refold.SessionStore, **how: Any) -> RefoldSession:
 
 def test_popped_and_cleared_items_are_hidden_until_added_again(url: str) -> None:
     async def tour(session: RefoldSession) -> None:
-        first, second = user_item("one", id="m-1"), user_item("two", id="m-2")
+        first = user_item("one", id="m-1")
+        second = user_item("two", id="m-2")
         await session.add_items([first, second])
         assert await session.pop_item() == second
         await session.add_items([second])

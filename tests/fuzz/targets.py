@@ -97,11 +97,13 @@ def command(*arguments: str) -> Target:
     """Returns a target: a command accepts any file or refuses it in one sentence."""
 
     def run(data: bytes) -> None:
-        out, err = io.StringIO(), io.StringIO()
+        out = io.StringIO()
+        err = io.StringIO()
         stdin = io.TextIOWrapper(io.BytesIO(data))
         with _file(data) as path, tempfile.TemporaryDirectory() as folder:
             named = [argument.format(file=path) for argument in arguments]
-            before, sys.stdin = sys.stdin, stdin
+            before = sys.stdin
+            sys.stdin = stdin
             try:
                 with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                     main(["--db", f"sqlite:///{folder}/none.db", *named])

@@ -292,7 +292,8 @@ def test_a_proxied_request_calls_no_function_for_an_old_message(
         client = Client(StoreRecorder(store, user_id="ada"))
         costs = [calls(client.turn) for _ in range(110)]
 
-    early, late = costs[10:35], costs[85:110]
+    early = costs[10:35]
+    late = costs[85:110]
     # A late request repeats 150 messages more than an early one.
     assert min(late) <= min(early) + 60
     assert median(late) <= PROXIED

@@ -156,7 +156,8 @@ def test_an_append(counted: Counted, session: Session, case: str) -> None:
 
 @pytest.mark.parametrize("case", FIRST)
 def test_a_first_append(counted: Counted, case: str) -> None:
-    number, keys = count(), counted.url if counted.postgres else None
+    number = count()
+    keys = counted.url if counted.postgres else None
 
     def first() -> None:
         user = f"user {next(number)}" if case == "of a user" else "ada"
@@ -181,10 +182,8 @@ def image(seed: int) -> refold.UserInput:
 
 @pytest.mark.parametrize("case", READ)
 def test_a_read(counted: Counted, session: Session, case: str) -> None:
-    short, before = (
-        talk(counted.store.session(user_id="ada", session_id="short"), 3),
-        None,
-    )
+    short = talk(counted.store.session(user_id="ada", session_id="short"), 3)
+    before = None
     if case.endswith("new events"):
         before = lambda: talk(session, 1)  # noqa: E731  # as short as the others
     if case.endswith("last strategy"):

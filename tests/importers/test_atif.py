@@ -163,7 +163,8 @@ def test_totals_of_a_grown_run_are_counted_again(tmp_path: Path) -> None:
 
 
 def test_copied_steps_are_recorded_once(tmp_path: Path) -> None:
-    first, then = deepcopy(samples.ATIF), deepcopy(samples.ATIF)
+    first = deepcopy(samples.ATIF)
+    then = deepcopy(samples.ATIF)
     first["continued_trajectory_ref"] = "next.json"
     copied = [{**step, "is_copied_context": True} for step in first["steps"][:4]]
     more = {"step_id": 5, "source": "user", "message": "And now?"}

@@ -37,7 +37,8 @@ class Tenant(NamedTuple):
 
 def tenant(name: str, url: str, folder: Path) -> Tenant:
     master = LocalMasterKey(os.urandom(32), origin=name)
-    keys, anchor = folder / f"{name}-keys.db", folder / f"{name}-anchor.jsonl"
+    keys = folder / f"{name}-keys.db"
+    anchor = folder / f"{name}-anchor.jsonl"
     return Tenant(url, f"sqlite:///{keys}", master, anchor)
 
 

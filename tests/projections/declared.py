@@ -14,7 +14,9 @@ from tests.projections.logs import envelope
 
 DAY = 86_400_000_000
 START = 20_000 * DAY
-RIGHT, WRONG, UNSURE = "correct", "incorrect", "uncertain"
+RIGHT = "correct"
+WRONG = "incorrect"
+UNSURE = "uncertain"
 
 
 def verdicts(*results: str, first: int = 1, **fields: Any) -> refold.Aggregate:

@@ -149,7 +149,8 @@ def test_a_path_is_not_both_advised_and_warned_about() -> None:
 
 
 def test_only_certain_items_about_the_user_are_stated() -> None:
-    sure, vague = Line("- A: a", "m1", 0.9), Line("- B: b", "m2", 0.2)
+    sure = Line("- A: a", "m1", 0.9)
+    vague = Line("- B: b", "m2", 0.2)
 
     chosen = choose([], Choice(threshold=0.5), now=NOW, profile=[sure, vague])
 

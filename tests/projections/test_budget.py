@@ -40,7 +40,8 @@ def view_of(
     budgets: Any = None,
     **extras: Any,
 ) -> View:
-    strategy, events = strategy or KeepAll(), events or turns(2)
+    strategy = strategy or KeepAll()
+    events = events or turns(2)
     outline = strategy.read(strategy.begin(), events)
     return render(
         strategy, outline, events, extras=Extras(**extras), budgets=budgets or {}

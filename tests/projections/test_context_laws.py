@@ -132,7 +132,8 @@ def test_folding_in_pages_equals_folding_at_once(
 def test_summaries_may_be_folded_late(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    walk, whole = Walk(strategy), strategy.begin()
+    walk = Walk(strategy)
+    whole = strategy.begin()
 
     for event in events:
         walk.step(event)
@@ -292,7 +293,8 @@ def test_summaries_and_the_raw_part_leave_no_gap(
 def test_the_same_log_gives_the_same_bytes(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    first, second = Walk(strategy).go(events), Walk(strategy).go(events)
+    first = Walk(strategy).go(events)
+    second = Walk(strategy).go(events)
 
     assert first.outline.dump() == second.outline.dump()
     assert first.view().to_json() == second.view().to_json()

@@ -176,7 +176,8 @@ def test_equal_weights_are_as_many_as_they_are() -> None:
 
 
 def test_progress_follows_the_newest_sessions_gradually() -> None:
-    bad, good = daily(WRONG, days=(0, 1, 2)), daily(RIGHT, days=(60, 61, 62))
+    bad = daily(WRONG, days=(0, 1, 2))
+    good = daily(RIGHT, days=(60, 61, 62))
 
     before = profile_of(*bad, day=70).learning_progress["math"]
     after = profile_of(*bad, *good, day=70).learning_progress["math"]

@@ -42,7 +42,8 @@ def sessions(draw: st.DrawFn) -> list[SessionVerdicts]:
 
 def one_session(draw: st.DrawFn, name: str, day: int) -> SessionVerdicts:
     drawn = draw(st.lists(st.tuples(RESULTS, WHAT), min_size=1, max_size=3))
-    first, events = 1, []
+    first = 1
+    events = []
     for results, fields in drawn:
         events.append(verdicts(*results, first=first, **fields))
         first += draw(st.integers(0, len(results)))  # some items get another verdict

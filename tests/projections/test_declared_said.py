@@ -29,7 +29,8 @@ def test_an_area_cites_all_its_evidence() -> None:
     derived = profile_of(*daily(WRONG, **SIGN))
     stated_lines = lines(derived, START + 10 * DAY)
     by_section = {line.text.partition(":")[0]: line for line in stated_lines}
-    weak, error = by_section["- Weak topic"], by_section["- Common error type"]
+    weak = by_section["- Weak topic"]
+    error = by_section["- Common error type"]
 
     area = by_section["- Improvement area"]
 

@@ -104,7 +104,8 @@ def test_line_blame_follows_a_line_through_later_edits() -> None:
     assert line.entry is not None
     assert line.entry.place.seq == edited
     assert [run.line(number).entry for number in (1, 2)] != [None, None]
-    first, second = run.line(1).entry, run.line(2).entry
+    first = run.line(1).entry
+    second = run.line(2).entry
     assert first is not None
     assert second is not None
     assert (first.place.seq, second.place.seq) == (written, moved)
@@ -658,7 +659,8 @@ def test_a_file_changed_under_another_path_is_in_doubt() -> None:
     run = Run()
     run.write("a\n")
     run.edit("a", "b", path="app.py")
-    absolute, relative = run.file(), run.file("app.py")
+    absolute = run.file()
+    relative = run.file("app.py")
 
     assert absolute.doubt is not None
     assert absolute.doubt.reason == "other_path"

@@ -463,7 +463,8 @@ def test_an_issue_gives_the_reason_of_a_failure(issues: list[Any], reason: str) 
 
 
 def test_an_issue_names_no_failure_that_an_earlier_reflection_saw() -> None:
-    first, later = refold.Reflection(), refold.Reflection(issues=["low_confidence"])
+    first = refold.Reflection()
+    later = refold.Reflection(issues=["low_confidence"])
 
     assert failed_with(first, later) == ["other"]
 
@@ -475,7 +476,8 @@ def test_a_path_is_blamed_for_calls_that_fail_in_it() -> None:
     ]
     fine = [session_facts("pay", outcome="failure", name=f"f{n}") for n in range(4)]
 
-    (met,), (unmet,) = items_of_kind(bad, "path"), items_of_kind(fine, "path")
+    (met,) = items_of_kind(bad, "path")
+    (unmet,) = items_of_kind(fine, "path")
 
     assert (met.failed, met.otherwise) == (1.0, None)
     assert (unmet.failed, unmet.otherwise) == (0.0, None)

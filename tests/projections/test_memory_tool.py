@@ -40,7 +40,8 @@ def sections(memories: list[dict[str, Any]]) -> set[str]:
 
 
 def test_items_below_the_threshold_are_left_out() -> None:
-    everything, sure = memories_at(0.0), memories_at(0.5)
+    everything = memories_at(0.0)
+    sure = memories_at(0.5)
 
     assert sections(everything) - sections(sure) == {"Weak topic"}
     assert {"Common error type", "Learning progress"} <= sections(sure)

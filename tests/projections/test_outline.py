@@ -178,7 +178,8 @@ def test_failures_count_until_a_success() -> None:
 
 @pytest.mark.parametrize("unpin", [True, False])
 def test_a_pin_after_the_decision_waits_for_the_next_compaction(unpin: bool) -> None:
-    first, second = turns(4)[:4], turns(4)[4:6]
+    first = turns(4)[:4]
+    second = turns(4)[4:6]
     pinned = [envelope(5, Pin(seqs=(1,)))] if unpin else []
     walk = Walk(TurnWindow(full_turns=1, cached_turns=1))
     for event in (*first, *pinned):

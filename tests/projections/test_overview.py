@@ -276,7 +276,8 @@ def test_an_answer_with_the_usage_of_its_first_chunk_is_undercounted() -> None:
         answer(3, "r2", 30, "claude-opus-4-6"),
     ]
 
-    before_call, whole = overview_of(log[:1]), overview_of(log)
+    before_call = overview_of(log[:1])
+    whole = overview_of(log)
 
     assert (before_call.undercounted, before_call.is_lower_bound) == (0, False)
     assert (whole.undercounted, whole.is_lower_bound) == (1, True)

@@ -451,7 +451,8 @@ def test_a_long_judgment_takes_no_room_of_shorter_ones(
 ) -> None:
     long = Reflection(suggestion="Look at it again. " * 200)
     rows = log_of(UserInput(text="Go."), *[REFLECTION] * 3, long)
-    short_tokens, long_tokens = 26, 99
+    short_tokens = 26
+    long_tokens = 99
     budget = 4 * 90  # a quarter has room for the three short ones only
 
     content = protected(rows, budget, keeps_newest_judgments=keeps_newest)

@@ -153,7 +153,8 @@ def test_repeated_folds_raise_the_same_questions(events: list[Event]) -> None:
 def test_a_stored_fold_resumes_without_a_difference(
     events: list[Event], at: int
 ) -> None:
-    log, rules = log_of(events), EAGER
+    log = log_of(events)
+    rules = EAGER
     whole = watched(rules, log)
 
     stored = orjson.loads(orjson.dumps(watched(rules, log[:at]).dump()))

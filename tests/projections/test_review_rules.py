@@ -35,7 +35,8 @@ UNSURE = rules_of(f'[r]\nwhen = "low_confidence"\nbelow = 0.5\n{AT_ONCE}')
 RISKY = rules_of(f'[r]\nwhen = "issue"\nissues = ["data_loss", "privacy"]\n{AT_ONCE}')
 TOOLS = rules_of(f'[r]\nwhen = "tool_fails"\nfailures = 2\n{AT_ONCE}')
 LOST = [AgentError(code="lost"), ASK]
-NO, YES = Reflection(pass_=False), Reflection(pass_=True)
+NO = Reflection(pass_=False)
+YES = Reflection(pass_=True)
 
 
 @pytest.mark.parametrize(

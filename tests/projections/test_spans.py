@@ -28,7 +28,8 @@ def seqs_of(spans: Spans) -> set[int]:
 def test_spans_behave_like_sets_of_seqs(
     left: set[int], right: set[int], cut: int
 ) -> None:
-    spans, taken = spans_of(left), spans_of(right)
+    spans = spans_of(left)
+    taken = spans_of(right)
 
     assert seqs_of(spans) == left
     assert seqs_of(joined((*spans, *taken))) == left | right

@@ -124,7 +124,8 @@ class TestMessageWindow:
         assert heads_of_batches(parse(spec), timed(talk(40))) == [70]
 
     def test_after_the_cooldown_any_number_is_a_batch(self) -> None:
-        strategy, ends = parse("message_window"), START + timedelta(seconds=900)
+        strategy = parse("message_window")
+        ends = START + timedelta(seconds=900)
         tail = outline_of(strategy, talk(20))
         outline = outline_of(strategy, first_messages(45))
 
@@ -142,7 +143,8 @@ class TestMessageWindow:
 
     def test_a_failure_does_not_hold_back_the_hard_limit(self) -> None:
         strategy = parse("message_window")
-        outline, later = outline_of(strategy, talk(35)), START + timedelta(seconds=71)
+        outline = outline_of(strategy, talk(35))
+        later = START + timedelta(seconds=71)
         failed = outline._replace(failures=1, failed_at=microseconds_of(later))
 
         assert outline.messages - 40 == 30
@@ -195,7 +197,8 @@ class TestHybrid:
 
     def test_a_shown_result_brings_its_call_and_response(self) -> None:
         spec = f"{self.SPEC},last_n_events=1"
-        old, new = call("a"), call("b")
+        old = call("a")
+        new = call("b")
         plan = Planner(plan="x" * 200)
         view = view_of(parse(spec), timed([*talk(1), *old, plan, *new]))
 
@@ -600,7 +603,8 @@ class TestTokenRatio:
     def test_other_strategies_count_tokens_of_a_model(
         self, name: str, limit: str
     ) -> None:
-        plain, exact = parse(name), parse(f"{name}:model='claude-opus-4-7'")
+        plain = parse(name)
+        exact = parse(f"{name}:model='claude-opus-4-7'")
         most = getattr(plain, limit)
         outline = outline_of(plain, talk(8))._replace(raw_tokens=round(most / 1.2))
 
@@ -684,7 +688,8 @@ class TestTokenRatio:
             f"token_ratio:max_context_tokens=32000,trigger_threshold={share},"
             f"keep_recent_turns={turns}"
         )
-        outline, limit = outline_of(strategy, talk(14)), round(32_000 * share)
+        outline = outline_of(strategy, talk(14))
+        limit = round(32_000 * share)
 
         assert strategy.decide(outline._replace(raw_tokens=limit - 1), START) is None
         compaction = strategy.decide(outline._replace(raw_tokens=limit), START)
@@ -826,7 +831,8 @@ class Asking:
     """A summarizer with options, which writes the options that it got."""
 
     def __init__(self, prompt: str | None = None, model: str | None = None) -> None:
-        self.prompt, self.model = prompt, model
+        self.prompt = prompt
+        self.model = model
 
     def for_strategy(self, *, prompt: str | None, model: str | None) -> Asking:
         return Asking(prompt, model)

@@ -76,7 +76,8 @@ observed = st.builds(
 def test_a_calibrated_count_is_deterministic_and_monotone(
     learned: list[Observation], text: str, more: str
 ) -> None:
-    counter, again = Calibrated().learn(learned), Calibrated().learn(learned)
+    counter = Calibrated().learn(learned)
+    again = Calibrated().learn(learned)
 
     counted = counter.count(ask(text), model=MODEL)
 
@@ -123,7 +124,8 @@ def paid(text: Features, beside: int = 0) -> int:
 
 def session(requests: int, *, beside: int, seed: int = 1) -> Iterator[Observation]:
     """Requests that grow, priced by other weights than those it starts with."""
-    chance, text = Random(seed), Features()
+    chance = Random(seed)
+    text = Features()
     for _ in range(requests):
         piece = chance.choice([PROSE, CODE, CHINESE, JSON]) * chance.randint(5, 40)
         text = total([text, of_text(piece)])

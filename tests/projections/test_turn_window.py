@@ -40,7 +40,8 @@ def checked(strategy: TurnWindow, events: list[Envelope]) -> Walk:
 def imported(strategy: TurnWindow, events: list[Envelope]) -> Walk:
     """The log, read at once and never checked."""
     walk = Walk(strategy)
-    walk.events, walk.outline = events, walk.strategy.read(walk.outline, events)
+    walk.events = events
+    walk.outline = walk.strategy.read(walk.outline, events)
     return walk
 
 

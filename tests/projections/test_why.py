@@ -69,7 +69,8 @@ class Silent:
 
 
 def explanation_of(walk: Walk) -> tuple[tuple[Part, ...], list[Unshown]]:
-    view, nodes = walk.view(), nodes_of(walk.derived)
+    view = walk.view()
+    nodes = nodes_of(walk.derived)
     by_seq = {event.seq: event for event in walk.events}
     parts = parts_of(walk.strategy, walk.outline, view, by_seq)
     out = unshown(walk.strategy, walk.outline, parts, nodes, walk.events)
@@ -115,7 +116,8 @@ def test_exactly_the_shown_events_are_in_the_view(
 
 def _text_outside_of_summaries(walk: Walk, parts: tuple[Part, ...]) -> str:
     """The text of all blocks except summaries, which quote events."""
-    blocks, messages = [], walk.view().messages
+    blocks = []
+    messages = walk.view().messages
     for part in parts:
         if part.message and part.cause != "summary":
             content = messages[part.message - 1]["content"]
@@ -178,7 +180,8 @@ def test_a_decision_that_depends_on_time_is_reported() -> None:
         "message_window:context_size=20,tail_keep_size=4,compression_window_size=9"
     )
     step = Walk(strategy).go(turns(5)).compactions[0]
-    soon, later = START + timedelta(seconds=10), START + timedelta(hours=1)
+    soon = START + timedelta(seconds=10)
+    later = START + timedelta(hours=1)
 
     def ask(*clocks: datetime) -> tuple[bool, bool]:
         asked = ask_again(strategy, step.before, step.recorded.payload, clocks)  # type: ignore[arg-type]  # a summary

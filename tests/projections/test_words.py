@@ -16,14 +16,17 @@ _LETTERS = (
 def test_each_character_of_cjk_and_each_other_run_with_a_letter_is_a_word(
     text: str,
 ) -> None:
-    count, in_run = 0, False
+    count = 0
+    in_run = False
     for character in text:
         if character in "漢字ｶ":
-            count, in_run = count + 1, False
+            count += 1
+            in_run = False
         elif character.isspace():
             in_run = False
         elif character.isalnum() and not in_run:
-            count, in_run = count + 1, True
+            count += 1
+            in_run = True
 
     assert count_words(text) == count
     # The rest is searched for among much ASCII.

@@ -116,7 +116,8 @@ def test_parallel_calls_are_rewritten_one_by_one(
 ) -> None:
     client = WireClient(recorder)
     client.messages.append(user("Change both."))
-    first, second = call("c1", "edit", path="a"), call("c2", "edit", path="b")
+    first = call("c1", "edit", path="a")
+    second = call("c2", "edit", path="b")
     client.send(first, second, echo=False)
     first = call("c1", "edit", path="a", all=False)
     second = call("c2", "edit", path="b", all=True)

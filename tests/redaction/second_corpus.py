@@ -74,7 +74,8 @@ def _hexadecimal(size: int) -> Callable[[random.Random], str]:
 
 def _password(random: random.Random) -> str:
     """A password of one of five makers, as people and generators choose them."""
-    word, other = random.choice(_WORDS).capitalize(), random.choice(_WORDS).capitalize()
+    word = random.choice(_WORDS).capitalize()
+    other = random.choice(_WORDS).capitalize()
     number = random.randrange(10, 100)
     maker = random.randrange(5)
     if maker == 0:
@@ -98,7 +99,8 @@ def _password(random: random.Random) -> str:
 
 def _plain_password(random: random.Random) -> str:
     """A password that needs no quotes in a shell, in a URL, or in YAML."""
-    word, other = random.choice(_WORDS).capitalize(), random.choice(_WORDS).capitalize()
+    word = random.choice(_WORDS).capitalize()
+    other = random.choice(_WORDS).capitalize()
     if random.random() < 0.5:
         return f"{word}{random.choice('-_.')}{other}{random.randrange(10, 100)}"
     return "".join(random.choice(_ALPHANUMERIC) for _ in range(13)) + str(
@@ -166,7 +168,8 @@ def _phone_cn(random: random.Random) -> str:
 
 def _phone_us(random: random.Random) -> str:
     area = random.choice(("212", "415", "503", "617", "702", "805"))
-    middle, last = random.randrange(220, 999), random.randrange(1000, 9999)
+    middle = random.randrange(220, 999)
+    last = random.randrange(1000, 9999)
     return random.choice(
         (
             f"({area}) {middle}-{last}",
@@ -210,11 +213,9 @@ def _ssn(random: random.Random) -> str:
 
 
 def _birthday(random: random.Random) -> str:
-    year, month, day = (
-        random.randrange(1950, 2004),
-        random.randrange(1, 13),
-        random.randrange(1, 29),
-    )
+    year = random.randrange(1950, 2004)
+    month = random.randrange(1, 13)
+    day = random.randrange(1, 29)
     return random.choice((f"{year}-{month:02}-{day:02}", f"{month:02}/{day:02}/{year}"))
 
 

@@ -20,7 +20,8 @@ from tests.redaction.samples import PEM, PLANTED
 from tests.support import warm
 
 redactor = Redactor()
-PHONE, MAIL = "13912345670", "ada@mail.example.net"
+PHONE = "13912345670"
+MAIL = "ada@mail.example.net"
 
 
 class Broken(Redactor):

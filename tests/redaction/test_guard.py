@@ -42,7 +42,8 @@ def test_a_stub_tells_the_truth(start: str, rest: str) -> None:
     cut = str(guarded.payload["text"])
     (blob,) = guarded.blobs
     stubs = [m for m in STUB.finditer(cut) if m[3] == blob.sha256]
-    head, tail = cut[: stubs[-1].start()], cut[stubs[-1].end() :]
+    head = cut[: stubs[-1].start()]
+    tail = cut[stubs[-1].end() :]
 
     assert text.startswith(head)
     assert text.endswith(tail)

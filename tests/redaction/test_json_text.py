@@ -13,7 +13,8 @@ from hypothesis import given, settings, strategies as st
 from refold.redaction import Plan, Redactor
 
 REDACTOR = Redactor(Plan(engine="stdlib"))
-SECRET, MAIL = "bear-77Qx!9", "ada@corp.org"
+SECRET = "bear-77Qx!9"
+MAIL = "ada@corp.org"
 
 
 def redacted(text: str) -> str:
@@ -76,13 +77,16 @@ def spelt(text: str, *, ascii_only: bool, slashes: bool) -> str:
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[str, str]:
     """Draw a JSON text with findings in it, oddly spelt, and the expected result."""
-    text, clean = "{", "{"
+    text = "{"
+    clean = "{"
     for index in range(draw(st.integers(1, 5))):
-        space, between = draw(spaces), draw(spaces)
+        space = draw(spaces)
+        between = draw(spaces)
         ways = {"ascii_only": draw(st.booleans()), "slashes": draw(st.booleans())}
         key = spelt(f"k{index}{draw(texts)}", **ways)
         kind = draw(st.sampled_from(["plain", "number", "mail"]))
-        before, after = draw(texts), draw(texts)
+        before = draw(texts)
+        after = draw(texts)
         value = expected = draw(numbers)
         if kind == "plain":
             value = expected = spelt(before, **ways)

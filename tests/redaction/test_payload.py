@@ -24,7 +24,8 @@ SECRETS = [
     f"sk-ant-api03-{(_LETTERS * 3)[:93]}AA",
     "AKIAQ3EGRZ5TX7YLBMWN",
 ]
-redactor, ada = Redactor(), tagger(b"k" * 32)
+redactor = Redactor()
+ada = tagger(b"k" * 32)
 
 
 DIGEST = sha256(b"x").hexdigest()

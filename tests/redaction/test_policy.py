@@ -282,7 +282,8 @@ def test_every_policy_error_names_a_line(data: st.DataObject) -> None:
         outcome = Policy.parse("\n".join(lines)).plan().fingerprint
         line = 1
     except PolicyError as error:
-        outcome, line = error.reason, error.line
+        outcome = error.reason
+        line = error.line
 
     assert outcome
     assert 1 <= line <= len(lines)

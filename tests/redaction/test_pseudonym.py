@@ -20,7 +20,8 @@ from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
 from refold.testing import memory_recorder
 
-KEY, OTHER = b"k" * 32, b"o" * 32
+KEY = b"k" * 32
+OTHER = b"o" * 32
 PSEUDONYMS = "version = 1\npseudonyms = true\n"
 CALL = "call 139-1234-5670 or +86 13912345670, not 13912345671"
 
@@ -111,10 +112,8 @@ def tags_of_inputs(store: SessionStore, user: str, session: str) -> list[str]:
 
 def test_a_user_has_one_tag_across_sessions_and_others_have_other_tags() -> None:
     with refold.open("memory://", policy=Policy.parse(PSEUDONYMS)) as store:
-        first, again = (
-            tags_of_inputs(store, "ada", "a"),
-            tags_of_inputs(store, "ada", "b"),
-        )
+        first = tags_of_inputs(store, "ada", "a")
+        again = tags_of_inputs(store, "ada", "b")
         other = tags_of_inputs(store, "bob", "a")
 
     assert first[0] == first[1] != first[2]
@@ -128,7 +127,8 @@ def test_tags_need_a_policy_with_pseudonyms() -> None:
 
 
 def test_a_lost_key_is_not_replaced_for_a_pseudonym() -> None:
-    recorder, master = memory_recorder(), LocalMasterKey(KEY, origin="a test")
+    recorder = memory_recorder()
+    master = LocalMasterKey(KEY, origin="a test")
     plan = Plan(pseudonyms=True)
 
     def store() -> SessionStore:

@@ -144,7 +144,8 @@ def test_a_word_is_context_for_the_text_after_it(word: str, joint: str) -> None:
 def test_only_a_little_is_held_back(text: str) -> None:
     stream = StreamRedactor(redactors["rules"])
 
-    ready, most = 0, 0
+    ready = 0
+    most = 0
     for number, piece in enumerate(divided(text, 50), start=1):
         ready += len(stream.feed(piece))
         most = max(most, number * 50 - ready)

@@ -34,13 +34,15 @@ def test_more_text_does_not_change_finished_matches(
     text: str, more: str, cut: int, rule: Rule
 ) -> None:
     text = text[: len(text) - cut] or text
-    pattern, lower = re.compile(rule.pattern), text.lower()
+    pattern = re.compile(rule.pattern)
+    lower = text.lower()
 
     for literal in rule.gate:
         for place in (m.start() for m in re.finditer(re.escape(literal), lower)):
             if unfinished(rule.pattern).match(text, place):
                 continue
-            now, then = pattern.match(text, place), pattern.match(text + more, place)
+            now = pattern.match(text, place)
+            then = pattern.match(text + more, place)
             assert (now and now.regs) == (then and then.regs)
 
 

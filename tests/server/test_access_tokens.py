@@ -340,7 +340,8 @@ def unfit_keys() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("which", unfit_keys())
 def test_an_unfit_key_verifies_nothing(which: str, tmp_path: Path) -> None:
-    alone, beside = tmp_path / "alone.json", tmp_path / "beside.json"
+    alone = tmp_path / "alone.json"
+    beside = tmp_path / "beside.json"
     key = {"kid": "unfit"} | unfit_keys()[which]
     alone.write_bytes(jwks(key))
     beside.write_bytes(jwks(key, jwk(private_key("EdDSA"), "EdDSA")))
@@ -355,8 +356,10 @@ def test_an_unfit_key_verifies_nothing(which: str, tmp_path: Path) -> None:
 
 
 def test_a_token_names_its_key_if_there_are_several(tmp_path: Path) -> None:
-    one_key, two_keys = tmp_path / "one.json", tmp_path / "two.json"
-    first, second = private_key("EdDSA"), private_key("EdDSA", "second")
+    one_key = tmp_path / "one.json"
+    two_keys = tmp_path / "two.json"
+    first = private_key("EdDSA")
+    second = private_key("EdDSA", "second")
     one_key.write_bytes(jwks(jwk(first, "a")))
     two_keys.write_bytes(jwks(jwk(first, "a"), jwk(second, "b")))
 
@@ -403,7 +406,8 @@ def test_any_jwks_is_loaded_or_refused_with_a_clear_message(
 
 def test_a_changed_file_is_read_again(key_file: Path, clock: Clock) -> None:
     checks = verifier(clock, JWKS=key_file)
-    old, new = token(), token(key=private_key("EdDSA", "new"), kid="new")
+    old = token()
+    new = token(key=private_key("EdDSA", "new"), kid="new")
     assert checks.verify(old)
     assert refusal_reason(checks, new) == "unknown_key"
 
@@ -418,7 +422,8 @@ def test_a_changed_file_is_read_again(key_file: Path, clock: Clock) -> None:
 
 
 def test_a_new_key_replaces_the_old_key_with_the_same_name(key_file: Path) -> None:
-    checks, old = verifier(JWKS=key_file), token()
+    checks = verifier(JWKS=key_file)
+    old = token()
     assert checks.verify(old)
 
     replace_file(key_file, each_kind("new"))
@@ -471,7 +476,8 @@ def test_a_new_key_of_a_site_is_loaded_when_a_token_names_it(
 def test_a_key_that_a_site_removed_is_refused_after_five_minutes(
     key_site: Site, clock: Clock
 ) -> None:
-    checks, old = verifier(clock, JWKS=key_site.url), token()
+    checks = verifier(clock, JWKS=key_site.url)
+    old = token()
     assert checks.verify(old)
     key_site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
 
@@ -550,7 +556,8 @@ def test_every_token_is_refused_until_the_site_is_back(
 
 def test_a_redirect_of_a_site_is_not_followed(key_site: Site) -> None:
     with serving(Site(each_kind())) as elsewhere:
-        key_site.status, key_site.headers = 302, {"Location": elsewhere.url}
+        key_site.status = 302
+        key_site.headers = {"Location": elsewhere.url}
 
         assert refusal_reason(verifier(JWKS=key_site.url), token()) == "unknown_key"
         assert (key_site.asked, elsewhere.asked) == (1, 0)
@@ -635,10 +642,8 @@ def test_setting_the_clock_does_not_change_how_long_keys_are_kept(
     jump: float, key_site: Site, clock: Clock
 ) -> None:
     elapsed = Clock()
-    checks, old = (
-        verifier(clock, elapsed, JWKS=key_site.url),
-        token(iat=..., exp=NOW + 7200),
-    )
+    checks = verifier(clock, elapsed, JWKS=key_site.url)
+    old = token(iat=..., exp=NOW + 7200)
     assert checks.verify(old)
     key_site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
 
@@ -727,7 +732,8 @@ def test_an_https_site_needs_a_trusted_certificate(
 
 def _self_signed_certificate(place: Path) -> Path:
     """Write a self-signed certificate of localhost and its key into one file."""
-    key, name = private_key("ES256"), x509.Name.from_rfc4514_string("CN=localhost")
+    key = private_key("ES256")
+    name = x509.Name.from_rfc4514_string("CN=localhost")
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1)
     builder = builder.not_valid_before(datetime.now(UTC) - timedelta(days=1))
     builder = builder.not_valid_after(datetime.now(UTC) + timedelta(days=1))
@@ -735,7 +741,8 @@ def _self_signed_certificate(place: Path) -> Path:
     certificate = builder.add_extension(names, critical=False).sign(
         key, hashes.SHA256()
     )
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    encoding = serialization.Encoding.PEM
+    form = serialization.PrivateFormat.PKCS8
     path = place / "localhost.pem"
     path.write_bytes(
         certificate.public_bytes(encoding)
@@ -750,14 +757,16 @@ def _self_signed_certificate(place: Path) -> Path:
 def test_a_token_is_verified_once_until_it_ends(
     key_file: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verified, real = list[str](), access_tokens._claims
+    verified = list[str]()
+    real = access_tokens._claims
 
     def count_decodes(token: str, algorithm: str, key: Any) -> dict[str, Any]:
         verified.append(token)
         return real(token, algorithm, key)
 
     monkeypatch.setattr(access_tokens, "_claims", count_decodes)
-    checks, shown = verifier(clock, JWKS=key_file), token()
+    checks = verifier(clock, JWKS=key_file)
+    shown = token()
 
     for _ in range(100):
         assert checks.verify(shown).user_id == "ada"
@@ -852,10 +861,8 @@ def test_a_secret_is_shared_by_file_or_variable(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text(SECRET + "\n")
     path.chmod(0o600)
-    by_file, by_variable = (
-        verifier(TOKEN_SECRET_FILE=path),
-        verifier(TOKEN_SECRET=SECRET),
-    )
+    by_file = verifier(TOKEN_SECRET_FILE=path)
+    by_variable = verifier(TOKEN_SECRET=SECRET)
 
     assert by_file.configured
     assert by_file.verify(by_variable.mint("ada", ["read"])).user_id == "ada"

@@ -93,7 +93,8 @@ def other_algorithm_of_the_key(victim: TargetServer, good: str) -> str:
     if victim.algorithm in others:
         other = claimed = victim.random.choice(others[victim.algorithm])
     else:
-        other, claimed = victim.algorithm, victim.random.choice(["ES384", "Ed25519"])
+        other = victim.algorithm
+        claimed = victim.random.choice(["ES384", "Ed25519"])
     return signed(
         _header_of(victim, alg=claimed), _random_user_claims(victim), other, victim.key
     )
@@ -442,7 +443,8 @@ def _hmac(algorithm: str, key: bytes, text: str) -> bytes:
 
 
 def _public_forms(key: Any) -> Iterator[bytes]:
-    public, encoding = key.public_key(), serialization.Encoding
+    public = key.public_key()
+    encoding = serialization.Encoding
     info = serialization.PublicFormat.SubjectPublicKeyInfo
     pem = public.public_bytes(encoding.PEM, info)
     yield from (pem, pem.rstrip(), pem.replace(b"\n", b"\r\n"), pem[27:-26])
@@ -461,7 +463,8 @@ def _public_forms(key: Any) -> Iterator[bytes]:
 @pytest.fixture(params=[*ALGORITHMS, "HS256"])
 def victim(request: pytest.FixtureRequest, tmp_path: Path) -> TargetServer:
     algorithm: str = request.param
-    clock, path = Clock(), tmp_path / "jwks.json"
+    clock = Clock()
+    path = tmp_path / "jwks.json"
     path.write_bytes(each_kind())
     source = {"TOKEN_SECRET": SECRET} if algorithm == "HS256" else {"JWKS": path}
     strict = verifier(clock, **source, TOKEN_ISSUER=ISSUER)

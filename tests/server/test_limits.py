@@ -93,7 +93,8 @@ class WaitingStore:
     """A store whose session lists wait until the test releases them."""
 
     def __init__(self, store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._go, self._begun = threading.Event(), threading.Semaphore(0)
+        self._go = threading.Event()
+        self._begun = threading.Semaphore(0)
         list_ = store.overviews
 
         def wait(*args: Any, **kwargs: Any) -> Any:
@@ -184,7 +185,8 @@ def test_a_client_that_does_not_read_its_answer_is_disconnected(
 def test_a_client_that_leaves_during_its_body_causes_no_error(
     store: SessionStore, verifier: Verifier, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gate, ada = application(store, verifier), verifier.mint("ada", ["append"])
+    gate = application(store, verifier)
+    ada = verifier.mint("ada", ["append"])
 
     async def disconnect() -> Message:
         return {"type": "http.disconnect"}

@@ -292,7 +292,8 @@ def test_a_question_is_decided_once_and_needs_the_scope(
     session = store.session(user_id="ada", session_id="s-1")
     question = refold.HumanReview(trigger="low_confidence", question="Is it right?")
     seq = session.append(question).last_seq
-    place, accepts = f"/v1/sessions/s-1/reviews/{seq}", {"decision": "accept"}
+    place = f"/v1/sessions/s-1/reviews/{seq}"
+    accepts = {"decision": "accept"}
 
     listed = ada.get("/v1/reviews").json()["reviews"]
     refused = client_for("ada", "append", "read").post(place, json=accepts)

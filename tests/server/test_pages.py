@@ -134,7 +134,8 @@ def test_a_run_is_shown_as_turns_with_each_call_next_to_its_result(
     assert "Question 1: what is in file 1?" in turn
     assert "2 calls side by side" in turn
     listed = turn[turn.index('<ol class="events">') :]
-    call, result = listed.index(">read<"), listed.index("content of file 1")
+    call = listed.index(">read<")
+    result = listed.index("content of file 1")
     assert call < result < listed.index(">list<")
     assert "1 failed" in turn
     assert "in 1,000" in unescape(turn) or "1,000 in" in turn
@@ -390,7 +391,8 @@ def test_htmx_gets_the_panel_and_a_history_request_the_page(
     ada: TestClient, store: SessionStore
 ) -> None:
     session_with_turns(store)
-    of, asks = "/run/run/context?at=9", {"HX-Request": "true"}
+    of = "/run/run/context?at=9"
+    asks = {"HX-Request": "true"}
 
     panel = ada.get(of, headers=asks)
     whole = ada.get(of, headers=asks | {"HX-History-Restore-Request": "true"})
@@ -660,7 +662,8 @@ def test_only_an_admin_sees_another_users_pages_and_both_are_informed(
     client_for: ClientFor, store: SessionStore
 ) -> None:
     session = session_with_turns(store)
-    eve, root = client_for("eve"), client_for("root", "read", "erase", "admin")
+    eve = client_for("eve")
+    root = client_for("root", "read", "erase", "admin")
     store.session(user_id="eve", session_id="own").append(refold.UserInput(text="x"))
     tries = 0
 
@@ -865,7 +868,8 @@ def _keys(lang: str) -> dict[str, str]:
 
 
 def test_both_languages_have_the_same_texts_with_the_same_figures() -> None:
-    english, chinese = _keys("en"), _keys("zh")
+    english = _keys("en")
+    chinese = _keys("zh")
 
     assert english.keys() == chinese.keys()
     figures = re.compile(r"\{\w+\}")
@@ -925,7 +929,8 @@ def test_a_truncated_event_can_be_shown_in_full(
     lines = "\n".join(f"line {n}" for n in range(40_000))
     session.append(refold.UserInput(text=lines))
 
-    short, whole = page_text(ada, "/run/long"), page_text(ada, "/run/long/event?seq=1")
+    short = page_text(ada, "/run/long")
+    whole = page_text(ada, "/run/long/event?seq=1")
 
     assert "line 39999" not in short or "refold:" in short
     assert "line 20000" not in short
@@ -1087,7 +1092,8 @@ def test_view_writes_the_complete_file_or_none(
     tmp_path: Path, store: SessionStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session_with_turns(store)
-    url, out = f"sqlite:///{tmp_path / 'refold.db'}", tmp_path / "run.html"
+    url = f"sqlite:///{tmp_path / 'refold.db'}"
+    out = tmp_path / "run.html"
     of = ["--db", url, "view", "--user", "ada", "--html", str(out)]
 
     assert main([*of, "--session", "none"]) == 1

@@ -68,7 +68,8 @@ def test_a_port_in_use_is_refused(store: SessionStore) -> None:
 def test_files_that_tls_cannot_use_are_named(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    good, missing = tmp_path / "words.pem", tmp_path / "missing.pem"
+    good = tmp_path / "words.pem"
+    missing = tmp_path / "missing.pem"
     good.write_text("no certificate")
 
     for certificate, key, words in (
@@ -349,7 +350,8 @@ def test_uses_are_recorded_without_any_setting(tmp_path: Path) -> None:
 
     events = {record.event: record for record in records}
     assert {"session_append_event", "session_load", "foreign_user"} <= set(events)
-    appended, loaded = events["session_append_event"], events["session_load"]
+    appended = events["session_append_event"]
+    loaded = events["session_load"]
     assert appended.request == loaded.request is not None
     assert events["foreign_user"].status == "denied"
 

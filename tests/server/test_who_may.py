@@ -78,7 +78,8 @@ def test_500_attempts_at_another_users_sessions_are_refused(
 ) -> None:
     eve = client_for("eve")
     eve.post("/v1/sessions/hers/events", json=ASKS)
-    before, tries = event_hashes(store, "bob"), 0
+    before = event_hashes(store, "bob")
+    tries = 0
 
     names = (bobs_session_id, "hers", "none")
     for path, name, names_bob in product(READS, names, (False, True)):
@@ -193,10 +194,12 @@ def test_1000_foreign_tokens_are_all_refused(
     client_for: ClientFor, verifier: Verifier, store: SessionStore
 ) -> None:
     client_for("ada").post("/v1/sessions/s/events", json=ASKS)
-    rng, client = random.Random(7), client_for(None)
+    rng = random.Random(7)
+    client = client_for(None)
     good = verifier.mint("ada", ["read"])
     head, body, signature = good.split(".")
-    now, others = int(time.time()), b"k" * 32
+    now = int(time.time())
+    others = b"k" * 32
     claims = {"sub": "ada", "scope": "read admin", "aud": "refold", "exp": now + 60}
 
     def forged_token(number: int) -> str:
@@ -332,7 +335,8 @@ SECRETS = (
 def test_no_answer_log_or_metric_repeats_a_secret(
     client_for: ClientFor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ada, admin = client_for("ada"), client_for("root", "admin", "read")
+    ada = client_for("ada")
+    admin = client_for("root", "admin", "read")
     said: list[str] = []
     for secret in SECRETS:
         bodies = [
@@ -495,7 +499,8 @@ def test_mcp_answers_about_its_caller_and_needs_a_token(
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ask}
         return client.post("/mcp", json=body, headers=accepts).text
 
-    ada, bob = client_for("ada", "read"), client_for("bob", "read")
+    ada = client_for("ada", "read")
+    bob = client_for("bob", "read")
     assert "mine" in call_tool(ada, "sessions")
     assert "his" in call_tool(bob, "sessions")
     foreign = call_tool(ada, "events", session_id=bobs_session_id)
@@ -513,7 +518,8 @@ def test_mcp_answers_about_its_caller_and_needs_a_token(
             assert "nobody else" not in tried
             assert '"isError":true' in tried
 
-    by_cookie, token = client_for(None), verifier.mint("ada", ["read"])
+    by_cookie = client_for(None)
+    token = verifier.mint("ada", ["read"])
     by_cookie.cookies.set(COOKIE, token)
     by_cookie.headers["X-CSRF-Token"] = csrf_of_token(token)
     for client in (by_cookie, client_for("ada", "append")):

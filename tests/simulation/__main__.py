@@ -52,9 +52,11 @@ def print_history(seed: int) -> int:
     try:
         history.run()
     except Exception as error:
-        ended, code = f"{type(error).__name__}: {error}", 1
+        ended = f"{type(error).__name__}: {error}"
+        code = 1
     else:
-        ended, code = "all promises kept", 0
+        ended = "all promises kept"
+        code = 0
     for now, task, *words_said in history.world.trace:
         words = " ".join(str(word) for word in words_said if word not in ("", None))
         sys.stdout.write(f"{now % 10**10 / 1e6:12.6f} {task}: {words}\n")

@@ -32,7 +32,9 @@ class Committing:
         inner: Rows,
         step: Callable[..., Any],
     ) -> None:
-        self.world, self.process, self.inner = world, process, inner
+        self.world = world
+        self.process = process
+        self.inner = inner
         self._step = step
         self.group = self.queue(self.write_group)
 
@@ -113,7 +115,8 @@ class SimulatedExecutor:
     """``ThreadPoolExecutor`` with tasks of the process that creates it."""
 
     def __init__(self, scheduler: Scheduler, _size: int, name: str) -> None:
-        self._scheduler, self._name = scheduler, name
+        self._scheduler = scheduler
+        self._name = name
 
     def submit(self, work: Callable[[], object]) -> None:
         owner = self._scheduler.current

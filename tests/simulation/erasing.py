@@ -33,7 +33,9 @@ class Erasures:
     tables: tuple[str, ...] = _TABLES
 
     def __init__(self, recorder: Rows, keys: Keys, master: MasterKey) -> None:
-        self.recorder, self.keys, self._master = recorder, keys, master
+        self.recorder = recorder
+        self.keys = keys
+        self._master = master
         self.begun: set[str] = set()
         self.certificates: dict[str, int] = {}
 

@@ -58,7 +58,8 @@ class History:
         full_of: Matter = "",
     ) -> None:
         self.world = World(seed, recorder(), keys(), committing, erasures)
-        random, more = self.world.random, Random(f"{seed} more")
+        random = self.world.random
+        more = Random(f"{seed} more")
         several = random.choice((1, 1, 2)) > 1 or full_of == "groups"
         self.sessions = ["s-1", "s-2"] if several else ["s-1"]
         self._crowds = full_of == "groups"
@@ -86,7 +87,8 @@ class History:
 
     def _forks(self, random: Random) -> Iterator[Forking]:
         """One role forks a session, or two race for the name of the fork."""
-        parent, total = random.choice(self.sessions), len(self.requests)
+        parent = random.choice(self.sessions)
+        total = len(self.requests)
         for number in range(random.choice((0, 0, 0, 1, 2))):
             token = f"f{number}r"
             wanted = [self._request(random, f"{token}{n}.", "f-1") for n in (0, 1)]
@@ -111,7 +113,8 @@ class History:
         after = random.randint(1, total)
         yield Erasing("eraser", USER, after)
         for number in range(2):  # in progress when the heads are marked
-            name, at = f"late compactor {number}", random.choice(self.sessions)
+            name = f"late compactor {number}"
+            at = random.choice(self.sessions)
             rounds = [max(1, after - number)] * 3
             yield Compacting(name, at, self.spec, self.costs, rounds)
 
@@ -122,7 +125,8 @@ class History:
         for number in range(2):
             yield Redacting(f"another redactor {number}", random.choices(moments, k=4))
         for number in range(3):
-            name, at = f"another reader {number}", random.choice(self.sessions)
+            name = f"another reader {number}"
+            at = random.choice(self.sessions)
             rounds = sorted(random.choices(moments, k=4))
             yield Reading(name, at, self.spec, rounds, self.acknowledged)
             yield Compacting(name, at, self.spec, self.costs, list(rounds))
@@ -171,7 +175,8 @@ class History:
 
     def _others(self, random: Random) -> Iterator[Role]:
         at = partial(random.choice, self.sessions)
-        spec, costs = self.spec, self.costs
+        spec = self.spec
+        costs = self.costs
 
         total = len(self.requests)
         # Few moments, so that roles that do not write often coincide.
@@ -185,7 +190,8 @@ class History:
         for number in range(random.choice((0, 0, 1, 2))):
             yield Rebuilding(f"rebuilder {number}", at(), spec, costs, rounds(2))
         for number in range(random.choice((0, 1, 1, 2))):
-            name, acknowledged = f"reader {number}", self.acknowledged
+            name = f"reader {number}"
+            acknowledged = self.acknowledged
             yield Reading(name, at(), spec, rounds(3), acknowledged)
         if random.random() < 0.4:
             yield Redacting("redactor", rounds(2))

@@ -86,7 +86,8 @@ class TakesAnyKey(Rows):
     """It accepts rows that are encrypted with a key from before a rewriting."""
 
     def write(self, batch: Batch) -> WriteOutcome:
-        head, main = self.head_row(batch.stream), self.head_row(batch.stream.main)
+        head = self.head_row(batch.stream)
+        main = self.head_row(batch.stream.main)
         stored_head = head or main
         if stored_head is not None:
             check = stored_head.key_check

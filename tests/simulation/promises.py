@@ -29,7 +29,8 @@ class Aftermath:
     """The findings of a process that opens the store after the history."""
 
     def __init__(self, history: History) -> None:
-        self.history, self.world = history, history.world
+        self.history = history
+        self.world = history.world
         self.store: SessionStore = self.world.store(self.world.process())
         self.sessions = [
             self.store.session(user_id=info.user_id, session_id=info.session_id)
@@ -88,7 +89,8 @@ def nothing_acknowledged_is_lost(after: Aftermath) -> Iterator[str]:
 
 def nothing_is_there_twice_or_half(after: Aftermath) -> Iterator[str]:
     for request in after.history.requests:
-        events, wanted = after.of(request), len(request.events())
+        events = after.of(request)
+        wanted = len(request.events())
         if events and len(events) != wanted:
             yield f"{request.token} has {len(events)} of {wanted} events"
         if [event.seq for event in events] != _run(events):
@@ -143,7 +145,8 @@ def a_closed_session_takes_nothing(after: Aftermath) -> Iterator[str]:
 
 def two_compactions_never_take_effect_for_one_base(after: Aftermath) -> Iterator[str]:
     for session, _, entries in after.derived():
-        through, absorbed = 0, set[int]()
+        through = 0
+        absorbed = set[int]()
         for entry in entries:
             summary = entry.payload
             if not isinstance(summary, Summary):
@@ -200,7 +203,8 @@ def what_was_redacted_is_gone(after: Aftermath) -> Iterator[str]:
 
 def a_cut_text_is_there_whole(after: Aftermath) -> Iterator[str]:
     """No other blob exists: a blob that no event needs is deleted."""
-    world, needed = after.world, set[tuple[str, bytes]]()
+    world = after.world
+    needed = set[tuple[str, bytes]]()
     for session in after.sessions:
         blobs = Blobs(world.recorder, world.ring(), session.stream)
         for event in after.events[session.session_id]:

@@ -176,7 +176,8 @@ class Model:
     costs: bool
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        world, fails = self.world, self.world.random.random() < 0.1
+        world = self.world
+        fails = self.world.random.random() < 0.1
         until = world.scheduler.now + world.random.randrange(40 * SECOND)
         world.scheduler.pause(until=until)
         if world.fate().startswith("dies"):

@@ -30,7 +30,8 @@ class Process:
     """A name, and whether it was killed; its tasks share nothing else here."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.dead = name, False
+        self.name = name
+        self.dead = False
 
 
 class Task:
@@ -39,7 +40,10 @@ class Task:
     def __init__(
         self, name: str, process: Process, work: Callable[[], object], *, helper: bool
     ) -> None:
-        self.name, self.process, self.work, self.helper = name, process, work, helper
+        self.name = name
+        self.process = process
+        self.work = work
+        self.helper = helper
         self.ready: Callable[[], bool] | None = None
         self.wakes_at: int | None = None
         self.done = False
@@ -63,8 +67,11 @@ class Scheduler:
     """
 
     def __init__(self, random: Random, *, sticky: float, leaps: float) -> None:
-        self.random, self._sticky, self._leaps = random, sticky, leaps
-        self.now, self.steps = START, 0
+        self.random = random
+        self._sticky = sticky
+        self._leaps = leaps
+        self.now = START
+        self.steps = 0
         self.errors: list[BaseException] = []
         self._tasks: list[Task] = []
         self._threads: list[Thread] = []
@@ -126,7 +133,8 @@ class Scheduler:
             return
         if task.process.dead:
             raise Killed
-        task.ready, task.wakes_at = ready, until
+        task.ready = ready
+        task.wakes_at = until
         chosen = self._next()
         if chosen is not task:
             self._hand_on(chosen)
@@ -189,7 +197,8 @@ class SimulatedEvent:
     """``threading.Event`` on the clock of a scheduler."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler, self._set = scheduler, False
+        self._scheduler = scheduler
+        self._set = False
 
     def is_set(self) -> bool:
         return self._set
@@ -211,7 +220,9 @@ class SimulatedThread:
     def __init__(
         self, scheduler: Scheduler, target: Callable[[], object], name: str, **_: Any
     ) -> None:
-        self._scheduler, self._target, self._name = scheduler, target, name
+        self._scheduler = scheduler
+        self._target = target
+        self._name = name
         self._task: Task | None = None
 
     def start(self) -> None:

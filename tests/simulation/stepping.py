@@ -36,8 +36,10 @@ class Stepping:
         inner: object,
         error: Callable[..., RefoldError] = StoreUnavailable,
     ) -> None:
-        self._world, self._process = world, process
-        self._inner, self._error = inner, error
+        self._world = world
+        self._process = process
+        self._inner = inner
+        self._error = error
 
     def __getattr__(self, name: str) -> Any:
         call: Any = getattr(self._inner, name)

@@ -22,7 +22,8 @@ from tests.simulation.roles import owner
 from tests.support.warm import ROOT
 
 # As many as a test run has time for; `make simulate` takes any number.
-CHUNKS, SIZE = 4, 20
+CHUNKS = 4
+SIZE = 20
 _MANY = 600
 
 
@@ -117,7 +118,8 @@ def kinds_of_parts(history: History) -> Iterator[str]:
 
 
 def test_histories_contain_every_situation_of_the_promises() -> None:
-    missing, seed = set(WANTED), 0
+    missing = set(WANTED)
+    seed = 0
 
     while missing and seed < _MANY:
         history = History(seed)

@@ -79,7 +79,8 @@ class World:
             leaps=self.random.choice((0.0, 0.01, 0.05)),
         )
         self.faults = self.random.choice((0.0, 0.01, 0.04))
-        self.recorder, self.keys = recorder, keys or Keys()
+        self.recorder = recorder
+        self.keys = keys or Keys()
         self.committing = committing
         self.erasures = erasures(recorder, self.keys, _MASTER)
         self.trace: list[tuple[Any, ...]] = []
@@ -137,7 +138,8 @@ class World:
     @contextmanager
     def locked(self, stream: StreamId) -> Iterator[None]:
         """Keep others from changing the session, like the lock on its heads."""
-        place, task = stream[:2], self.scheduler.current
+        place = stream[:2]
+        task = self.scheduler.current
         self.unlocked(stream)
         self._locked[place] = task
         try:

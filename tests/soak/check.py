@@ -32,7 +32,8 @@ class EventsRead:
 
     def read(self, session: Session) -> None:
         """Go through the events of one session."""
-        expected, name = 1, session.session_id
+        expected = 1
+        name = session.session_id
         for envelope in session.history.pages():
             if envelope.seq != expected:
                 self.wrong.append(f"{name}: seq {envelope.seq}, not {expected}")

@@ -27,9 +27,11 @@ _PAUSE_SEC: Final = 0.05  # a server that restarts needs its time
 
 def write(folder: Path, writer: int) -> None:
     """Acknowledged events are on the disk before the next batch begins."""
-    plan, path = soak.Plan.load(folder / "plan.json"), folder / f"journal-{writer}"
+    plan = soak.Plan.load(folder / "plan.json")
+    path = folder / f"journal-{writer}"
     _mend(path)
-    done, events = len(soak.journal(path)), 0
+    done = len(soak.journal(path))
+    events = 0
     with _opened() as store, path.open("a") as file:
         for batch in plan.batches(writer):
             events += batch.size

@@ -97,11 +97,14 @@ def summaries(session: Session, strategy: Strategy) -> list[Summary]:
 def test_one_request_under_other_parameters_calls_no_model(
     empty_session: Session, calls: Path, usual: str, once: str
 ) -> None:
-    session, model, other = empty_session, Known(calls), parse(once)
+    session = empty_session
+    model = Known(calls)
+    other = parse(once)
     for number in range(60):
         append_turns(session, 1, first=number)
         session.prepare(usual, summarizer=model)
-    paid, raw = len(called(calls)), len(session.context(other).messages)
+    paid = len(called(calls))
+    raw = len(session.context(other).messages)
 
     view = session.prepare(other, summarizer=model)
 
@@ -403,7 +406,8 @@ def test_a_truncated_text_is_adopted_in_full() -> None:
     store = SessionStore(memory_log(), Redactor(), Limits(1_024, 65_536))
     session = store.session(user_id="ada", session_id="s")
     wide = "history_summary:trigger_on_history_size_chars="
-    usual, once = parse(f"{wide}9000"), parse(f"{wide}12000")
+    usual = parse(f"{wide}9000")
+    once = parse(f"{wide}12000")
     run_loop(session, usual, turns=40)
 
     session.prepare(once)

@@ -91,7 +91,8 @@ def test_secrets_never_reach_the_store(session: Session) -> None:
 
     assert MAIL not in shown
     assert SECRET not in shown
-    findings, types = envelope.redaction["n"], envelope.redaction["types"]
+    findings = envelope.redaction["n"]
+    types = envelope.redaction["types"]
     assert isinstance(findings, int)
     assert findings >= 6
     assert isinstance(types, dict)
@@ -523,7 +524,8 @@ def test_an_event_is_refused_if_the_redactor_fails(
 
 def test_asyncio_appends_do_not_block_the_event_loop(session: Session) -> None:
     async def work() -> int:
-        ticks, done = 0, asyncio.Event()
+        ticks = 0
+        done = asyncio.Event()
 
         async def tick() -> None:
             nonlocal ticks

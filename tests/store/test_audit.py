@@ -311,7 +311,9 @@ def test_the_access_log_records_the_tokens_that_a_compaction_saved(
 
 def test_a_failed_compaction_is_recorded_as_an_error(audited: SessionStore) -> None:
     class FailingSummarizer:
-        kind, model, costs = "abridged", None, False
+        kind = "abridged"
+        model = None
+        costs = False
 
         def summarize(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("it is broken")

@@ -99,7 +99,8 @@ def table_text(url: str) -> str:
 def test_no_record_contains_planted_values(
     store_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url, path = prepare(store_url, tmp_path), tmp_path / "audit.jsonl"
+    url = prepare(store_url, tmp_path)
+    path = tmp_path / "audit.jsonl"
     caplog.set_level(logging.INFO, "refold.audit")
     with refold.open(url, access_log=f"table,log,file:{path}") as store:
         fill(store)

@@ -40,10 +40,12 @@ def memory_clock() -> Iterator[Callable[[int], SessionStore]]:
     def clock() -> int:
         return 1_700_000_000_000_000 + at[0] * 1_000_000
 
-    log, rows = memory_log(), Table()
+    log = memory_log()
+    rows = Table()
     trail = open_trail("table", rows, log.keys, clock=clock)
     with refold.open("memory://") as other:
-        limits, redactor = other.writer.limits, other.writer.redactor
+        limits = other.writer.limits
+        redactor = other.writer.redactor
     store = SessionStore(log, redactor, limits, clock=clock, audit=trail)
 
     def store_at(seconds: int) -> SessionStore:

@@ -153,7 +153,8 @@ def test_the_former_owner_of_an_erasure_changes_no_keys(
         monkeypatch.setenv("REFOLD_KEYS", url)
     with refold.open(url) as store:
         talk(store.session(user_id="ada", session_id="s"), 2)
-        leases, steps = store.log.leases, store.log.erasures
+        leases = store.log.leases
+        steps = store.log.erasures
         job = unfinished_erasure(store)
         before = store.keys.status()
         how = {} if step == "restore" else {"now": store.clock()}
@@ -174,8 +175,10 @@ def test_the_former_owner_of_an_erasure_changes_no_keys(
 def test_a_lease_cannot_be_taken_while_keys_are_destroyed(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    destroying, go_on = Event(), Event()
-    destroy, order = SqlKeyStore.destroy, list[str]()
+    destroying = Event()
+    go_on = Event()
+    destroy = SqlKeyStore.destroy
+    order = list[str]()
 
     def destroy_slowly(*args: Any, **named: Any) -> int:
         destroying.set()
@@ -188,7 +191,8 @@ def test_a_lease_cannot_be_taken_while_keys_are_destroyed(
     url = prepare(store_url, tmp_path)
     with refold.open(url) as store, ThreadPoolExecutor(2) as pool:
         talk(store.session(user_id="ada", session_id="s"), 2)
-        leases, job = store.log.leases, unfinished_erasure(store)
+        leases = store.log.leases
+        job = unfinished_erasure(store)
         assert leases.take_lease(ERASE, "first", clock=store.clock, period=1)
 
         def first_worker() -> None:

@@ -203,7 +203,8 @@ def test_losing_the_lease_discards_only_the_own_summary(
     session: Session, calls: Path
 ) -> None:
     talk(session, 2)
-    slow, now = Slow(calls), session.writer.clock()
+    slow = Slow(calls)
+    now = session.writer.clock()
     early = with_clock(session, lambda: now)
     late = with_clock(session, lambda: now + int(LEASE_SEC * 1_000_000))
 

@@ -108,7 +108,8 @@ def test_kill_9_at_any_step_leaves_the_next_context_right(
 
         assert session.context(WINDOW).digest == control.context(WINDOW).digest
         assert spans(session) == spans(control) == [(1, 2), (3, 4), (5, 6)]
-        asked, needed = called(calls), called(tmp_path / "control")
+        asked = called(calls)
+        needed = called(tmp_path / "control")
         assert set(asked) == set(needed)
         wasted = len(asked) - len(needed)
         assert wasted == (1 if step in ANSWERED else 0)
@@ -141,7 +142,8 @@ def test_a_dead_compactor_keeps_its_lease_until_it_ends(
 def test_compactors_of_four_processes_and_sixteen_threads_take_effect_once(
     store_url: str, tmp_path: Path
 ) -> None:
-    calls, url = tmp_path / "calls", prepare(store_url, tmp_path)
+    calls = tmp_path / "calls"
+    url = prepare(store_url, tmp_path)
     with refold.open(url) as store:
         talk(store.session(user_id="ada", session_id="s-1"), 2)
     compactors = [start("race", url, calls, 4, 6) for _ in range(4)]

@@ -70,7 +70,8 @@ def test_users_without_consent_are_left_out(store: SessionStore) -> None:
 def test_an_erasure_names_the_datasets_with_rows(store: SessionStore) -> None:
     fill(store, "ada", "one", "two")
     store.user("ada").consent("training")
-    first, second = Dataset(store), Dataset(store)
+    first = Dataset(store)
+    second = Dataset(store)
     row, _ = first.rows()
     rows = [*second.rows()]
 

@@ -130,7 +130,8 @@ def test_the_models_own_token_count_decides_whether_a_context_fits() -> None:
         code = refold.UserInput(text='{"k":[[1,2],{"n":{}}],"m":()}; ' * 20)
         session.append([code, refold.AgentResponse(text="done")])
     estimated = session.context("turn_window:full_turns=40").tokens
-    window, model = int(estimated * 1.05), "claude-opus-4-7"
+    window = int(estimated * 1.05)
+    model = "claude-opus-4-7"
 
     view = session.prepare("turn_window:full_turns=40", window=window)
     assert tokens_of(view, model=model) > window
@@ -264,7 +265,8 @@ def test_a_refusing_model_is_called_a_few_times_at_the_hard_limit() -> None:
 
 
 def test_no_model_writes_a_summary_that_another_absorbs(tmp_path: Path) -> None:
-    session, model = new_session(), Counting(tmp_path / "calls")
+    session = new_session()
+    model = Counting(tmp_path / "calls")
     for number in range(60):
         session.append([*turn(number, [4], 2)])
     spec = "turn_window:full_turns=2,cached_turns=2,session_memory_tokens=1300"
@@ -283,7 +285,8 @@ def test_line_breaks_that_cost_a_model_more_than_estimated_are_counted() -> None
     for _ in range(30):
         broken = refold.UserInput(text="a\n\n\n\n" * 60)
         session.append([broken, refold.AgentResponse(text="done")])
-    spec, model = "turn_window:full_turns=40", "claude-opus-4-7"
+    spec = "turn_window:full_turns=40"
+    model = "claude-opus-4-7"
     window = session.context(spec).tokens * 3
 
     view = session.prepare(spec, window=window, model=model)
@@ -293,11 +296,13 @@ def test_line_breaks_that_cost_a_model_more_than_estimated_are_counted() -> None
 
 
 def test_a_context_fits_while_another_process_calls_the_model(tmp_path: Path) -> None:
-    session, model = new_session(), Counting(tmp_path / "calls")
+    session = new_session()
+    model = Counting(tmp_path / "calls")
     session.append([*turn(0, [60] * 30, 1)])
     compactor = session.strategies.compactor("turn_window")
     stream = session.stream._replace(stream=compactor.strategy.fingerprint)
-    log, clock = session.writer.log, session.writer.clock
+    log = session.writer.log
+    clock = session.writer.clock
     lease = HeldLease.take(log.leases, stream, clock=clock, sec=60)
     assert lease is not None
 

@@ -138,7 +138,8 @@ def test_recorded_ids_are_redacted_by_later_rules(opened: Opened) -> None:
 
 def value_of(annotation: Any) -> Any:
     """Return a value of that type, with an address in every text."""
-    origin, parts = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation(**field_values(annotation))
     if annotation in (int, float, bool):
@@ -175,7 +176,8 @@ def test_every_text_of_every_event_is_scanned(kind: str) -> None:
 
 
 def test_no_table_holds_personal_data_from_a_name(opened: Opened) -> None:
-    store, day = opened(aware()), timedelta(days=1)
+    store = opened(aware())
+    day = timedelta(days=1)
     session = store.session(user_id="ada", session_id="s")
     session.append(
         [CALL, RESULT],

@@ -148,7 +148,8 @@ def test_findings_are_removed_from_item_and_event(
         CHAT, [user_message(f"My key is {SECRET} and bob@example.org mine.")]
     )
 
-    (event,), (value,) = session.events(), values(session)
+    (event,) = session.events()
+    (value,) = values(session)
     text = value["content"][0]["text"]
     assert text_of(event) == text
     assert "[REDACTED:EMAIL]" in text
@@ -164,7 +165,8 @@ def test_findings_in_an_event_are_removed_from_its_item(
 
     session.native.append(Format("odd", joined), [{"word": "hunter2xyz9", "n": 1}])
 
-    (event,), (value,) = session.events(), values(session)
+    (event,) = session.events()
+    (value,) = values(session)
     assert "hunter2xyz9" not in str(event.to_json())
     assert "hunter2xyz9" not in str(value)
     assert value["n"] == 1
@@ -194,7 +196,8 @@ def test_appending_few_new_items_reads_no_receipts(
     session: refold.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.native.append(CHAT, [user_message("one", name="a")])
-    asked, original = list[Sequence[str]](), session.writer.log.known
+    asked = list[Sequence[str]]()
+    original = session.writer.log.known
 
     def counted_find(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
         asked.append(keys)
@@ -360,7 +363,8 @@ def test_redacting_an_item_again_keeps_its_bytes(url: str) -> None:
         ] == [1]
         session = after.session(user_id="ada", session_id="s")
 
-        (value,), (event,) = values(session), session.events(limit=1)
+        (value,) = values(session)
+        (event,) = session.events(limit=1)
         assert value["raw"] == item["raw"]
         assert "Quux-7-cabin" not in str(value)
         assert value["content"][0]["text"] == text_of(event)

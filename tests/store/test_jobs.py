@@ -150,7 +150,8 @@ def exported(folder: Path) -> Any:
 def test_an_executor_gives_the_same_result_as_one_process(
     store: SessionStore, kind: str, tmp_path: Path
 ) -> None:
-    out, alone = tmp_path / "processes", tmp_path / "alone"
+    out = tmp_path / "processes"
+    alone = tmp_path / "alone"
     expected = expected_records(store)
 
     with executor_of(kind) as executor:

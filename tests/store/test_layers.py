@@ -296,7 +296,8 @@ def test_a_later_redaction_reaches_layers_of_other_sessions(
     registered = refold.redaction.Registered()
     registered.register("Ada one-and-all")
 
-    log, limits = store.log, store.writer.limits
+    log = store.log
+    limits = store.writer.limits
     after = SessionStore(log, make_redactor(registered=registered), limits)
     list(after.reredact("ada", session_id="one-and-all"))
 

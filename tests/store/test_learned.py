@@ -133,7 +133,8 @@ def test_a_fork_inherits_the_secrets_that_its_parent_had_shown(
 ) -> None:
     session.append(refold.UserInput(text="begin"))
     session.append(SHOWN)
-    late, early = session.fork(2, session_id="late"), session.fork(1, session_id="soon")
+    late = session.fork(2, session_id="late")
+    early = session.fork(1, session_id="soon")
     late.append(ECHO)
     early.append(ECHO)
 

@@ -128,7 +128,8 @@ def test_reprs_show_numbers_and_no_text(store: SessionStore) -> None:
     session.append(refold.HumanReview(trigger=word, question=word))
     store.user("ada").consent("declarative_memory", reason=word)
     view = session.prepare(WINDOW)
-    memory, rerun = store.memory.of("ada"), session.proofs.rerun(prompt=word)
+    memory = store.memory.of("ada")
+    rerun = session.proofs.rerun(prompt=word)
     whole = [*session.events(), *session.history.derived(view.fingerprint)]
     shown = [
         session,

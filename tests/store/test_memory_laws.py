@@ -36,7 +36,8 @@ class Step(NamedTuple):
 
 @st.composite
 def events(draw: st.DrawFn) -> list[Event]:
-    call_id, tool = uuid4().hex, draw(TOOLS)
+    call_id = uuid4().hex
+    tool = draw(TOOLS)
     content = draw(st.sampled_from(["done", "Error: not found", "Error: timed out"]))
     called: list[Event] = [
         refold.ToolCall(call_id=call_id, tool_name=tool),
@@ -122,7 +123,8 @@ def test_concurrent_readers_compute_the_same_memory(
 def test_memory_after_an_erasure_equals_memory_without_the_session(
     store: SessionStore, steps: list[Step], name: str
 ) -> None:
-    user, other = uuid4().hex, uuid4().hex
+    user = uuid4().hex
+    other = uuid4().hex
     store.session(user_id=user, session_id="stays").append(refold.UserInput(text="hi"))
     store.session(user_id=other, session_id="stays").append(refold.UserInput(text="hi"))
     replay_steps(store, user, steps)

@@ -176,11 +176,9 @@ def test_savings_equal_those_of_the_summaries(corpus: Corpus) -> None:
 def test_memory_shown_to_a_model_is_counted(corpus: Corpus) -> None:
     rows = corpus.answer(MEMORY)
 
-    shown, where, last = (
-        Counter[str](),
-        defaultdict[str, set[Any]](set),
-        dict[str, Any](),
-    )
+    shown = Counter[str]()
+    where = defaultdict[str, set[Any]](set)
+    last = dict[str, Any]()
     for event in corpus.events:
         if isinstance(event.payload, refold.Request):
             for item in event.payload.advised:

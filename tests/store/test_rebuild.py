@@ -45,7 +45,8 @@ def test_other_strategies_show_the_same_bytes_before_and_after(
     append_turns(session, 8)
     session.record_request(session.prepare(OTHER))
     before = digests(session, OTHER, KeepAll()), view_digests(session, OTHER)
-    head, requests = session.head(), list(session.proofs.replay())
+    head = session.head()
+    requests = list(session.proofs.replay())
 
     assert rebuild(store, WINDOW) > 0
 

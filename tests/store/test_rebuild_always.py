@@ -98,7 +98,8 @@ class AlwaysInUse(Walk):
 
     def walk(self, events: Sequence[Envelope], until: datetime) -> list[str]:
         """Walk the whole log; return the digest of the view at every event."""
-        calls, ends = calls_before(events), turn_ends(events)
+        calls = calls_before(events)
+        ends = turn_ends(events)
         digests = []
         for event, following in pairwise([*events, None]):
             assert event is not None
@@ -205,7 +206,8 @@ def test_a_rebuild_equals_continuous_compaction(
 
 @pytest.mark.parametrize("name", ["folding", "message_window"])
 def test_a_rebuild_equals_a_live_loop(memory: SessionStore, name: str) -> None:
-    strategy, clock = STRATEGIES[name], Clock()
+    strategy = STRATEGIES[name]
+    clock = Clock()
     store = clocked(memory, clock)
     live = store.session(user_id="ada", session_id="live")
     later = store.session(user_id="ada", session_id="later")

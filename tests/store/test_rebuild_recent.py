@@ -26,7 +26,8 @@ def test_most_summaries_need_no_second_read(
     store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_turns(session, 12)
-    log, spans = type(store.log), []
+    log = type(store.log)
+    spans = []
     read = log.read
 
     def counting(self, stream, **how):  # type: ignore[no-untyped-def]  # as it is

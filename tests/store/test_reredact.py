@@ -287,7 +287,8 @@ def test_redacted_summaries_are_marked_as_underivable(
 def test_events_next_to_an_earlier_summary_are_part_of_the_next_source(
     before: SessionStore, after: SessionStore
 ) -> None:
-    session, nested = session_of(before), parse(NESTED)
+    session = session_of(before)
+    nested = parse(NESTED)
     for number in range(4):
         mail = MAIL if number == 2 else "no one"
         session.append(
@@ -542,7 +543,8 @@ def test_a_concurrent_redaction_is_not_undone(
 ) -> None:
     phone = "13812345678"
     session_of(before).append(refold.UserInput(text=f"{MAIL} {phone}"))
-    writer, stream = session_of(after).writer, session_of(after).stream
+    writer = session_of(after).writer
+    stream = session_of(after).stream
     late = Rechecker(writer, stream)
     late.run()
     list(opened(aware("EMAIL", "PHONE")).reredact())

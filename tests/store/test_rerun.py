@@ -404,7 +404,8 @@ def test_without_recorded_requests_those_derived_from_the_log_count(
 ) -> None:
     session.append(transcript(9, "word " * 60))
 
-    ran, other = session.proofs.rerun(), session.proofs.rerun(WINDOW)
+    ran = session.proofs.rerun()
+    other = session.proofs.rerun(WINDOW)
 
     assert (ran.recorded, ran.requests) == (False, 18)
     assert is_reproduced(ran)
@@ -444,7 +445,8 @@ class Script:
     name = "claude-x"
 
     def __init__(self, *answers: Sequence[Event]) -> None:
-        self._answers, self.asked = [*answers], list[View]()
+        self._answers = [*answers]
+        self.asked = list[View]()
 
     def answer(self, view: View) -> Sequence[Event]:
         self.asked.append(view)
@@ -466,7 +468,8 @@ def test_a_model_continues_until_a_call_has_no_recorded_result(
 
     ran = session.proofs.rerun(prompt="Be kind.", model=model)
 
-    difference, live = ran.first_difference, ran.live
+    difference = ran.first_difference
+    live = ran.live
     assert difference is not None
     assert live is not None
     assert (live.request, live.answers, live.results) == (1, 4, 2)

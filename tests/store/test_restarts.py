@@ -76,7 +76,8 @@ def agent_is_done(session: Session) -> bool:
 
 
 def answer(session: Session, call: refold.ToolCall, chance: Random) -> None:
-    content, bad = "line of text " * chance.randrange(90), chance.random() < 0.2
+    content = "line of text " * chance.randrange(90)
+    bad = chance.random() < 0.2
     status = "error" if bad else "ok"
     session.append(
         refold.ToolResult(call_id=call.call_id, content=content, status=status)
@@ -87,7 +88,8 @@ def answer(session: Session, call: refold.ToolCall, chance: Random) -> None:
 def test_after_every_death_the_next_request_is_valid(
     strategy: str, sqlite_url: str, tmp_path: Path
 ) -> None:
-    chance, deaths = Random(strategy), 0
+    chance = Random(strategy)
+    deaths = 0
 
     def step() -> None:
         if chance.random() < 0.2:

@@ -132,7 +132,8 @@ def test_changed_figures_do_not_ask_again(session: Session) -> None:
 
 
 def test_concurrent_scans_ask_once(store_url: str, tmp_path: Path) -> None:
-    url, barrier = prepare(store_url, tmp_path), Barrier(4)
+    url = prepare(store_url, tmp_path)
+    barrier = Barrier(4)
     with refold.open(url) as store:
         store.session(user_id="ada", session_id="s-1").append(
             [refold.UserInput(text="go"), RISKY]
@@ -219,7 +220,8 @@ def test_a_step_done_twice_is_stored_once(store: SessionStore) -> None:
     for number in range(3):
         fail(session, f"c-{number}")
     (step,) = session.reviews.ask().recoveries
-    key, text = step.idempotency_key, refold.AgentResponse(text="with less")
+    key = step.idempotency_key
+    text = refold.AgentResponse(text="with less")
 
     session.append(text, meta=step.meta, idempotency_key=key)
     again = session.append(text, meta=step.meta, idempotency_key=key)
@@ -315,7 +317,8 @@ def test_a_second_decision_is_refused(session: Session, second: Any) -> None:
 def test_two_concurrent_decisions_get_one_winner(
     store_url: str, tmp_path: Path, *, same: bool
 ) -> None:
-    url, barrier = prepare(store_url, tmp_path), Barrier(4)
+    url = prepare(store_url, tmp_path)
+    barrier = Barrier(4)
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s-1")
         session.append([refold.UserInput(text="go"), RISKY])
@@ -471,7 +474,8 @@ counter_examples = ["BDG-4711"]
 
 
 def test_a_later_redaction_rule_covers_bundles(store_url: str, tmp_path: Path) -> None:
-    url, policy = prepare(store_url, tmp_path), tmp_path / "policy.toml"
+    url = prepare(store_url, tmp_path)
+    policy = tmp_path / "policy.toml"
     policy.write_text(BADGES, encoding="utf-8")
     badges = [f"BDG-AB{number:012d}" for number in range(400)]
     with refold.open(url) as store:

@@ -165,7 +165,8 @@ def test_a_long_seal_shows_its_progress(
 ) -> None:
     filled(stores[0], 2)
     worker = Worker(stores[0], duties={"seal": 60.0}, lease=60.0)
-    seals, seen = stores[0].seals, list[int]()
+    seals = stores[0].seals
+    seen = list[int]()
     find = seals.endings
 
     def seal_slowly(streams: Any) -> Any:

@@ -73,10 +73,10 @@ def test_a_user_and_a_session_have_their_own_figures(
     talk(store_of_each_engine.session(user_id="ada", session_id="s-2"), 1)
     talk(store_of_each_engine.session(user_id="bob", session_id="s-1"), 4)
 
-    ada, session = (
-        store_of_each_engine.stats("ada"),
-        store_of_each_engine.session(user_id="ada", session_id="s-2").history.stats(),
-    )
+    ada = store_of_each_engine.stats("ada")
+    session = store_of_each_engine.session(
+        user_id="ada", session_id="s-2"
+    ).history.stats()
 
     assert (ada["sessions"], ada["events"], ada["blobs"]) == (2, 3, 1)
     assert (session["sessions"], session["events"]) == (1, 2)
@@ -89,10 +89,8 @@ def test_a_missing_session_has_no_figures(store_of_each_engine: SessionStore) ->
 
 
 def test_rates_count_recent_events_only(store_of_each_engine: SessionStore) -> None:
-    session, now = (
-        store_of_each_engine.session(user_id="ada", session_id="s-1"),
-        store_of_each_engine.clock(),
-    )
+    session = store_of_each_engine.session(user_id="ada", session_id="s-1")
+    now = store_of_each_engine.clock()
     for age in (30 * HOUR, 2 * HOUR, 0):
         user_input = refold.UserInput(text="x" * 100)
         session.append(user_input, ts=from_microseconds(now - age))

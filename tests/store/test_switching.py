@@ -43,10 +43,8 @@ def test_readers_get_the_new_strategy_once_it_is_activated(
 
 
 def test_an_activation_calls_no_model(memory: SessionStore) -> None:
-    session, other = (
-        memory.session(user_id="ada", session_id="s"),
-        memory.session(user_id="ada", session_id="t"),
-    )
+    session = memory.session(user_id="ada", session_id="s")
+    other = memory.session(user_id="ada", session_id="t")
     for each in (session, other):
         append_turns(each, 8)
         each.append(refold.UserInput(text="and now?"))

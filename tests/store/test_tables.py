@@ -110,7 +110,8 @@ def test_an_export_of_all_columns_equals_the_log(
     tables(filled, buckets=3).write(tmp_path / "out")
 
     names = (*METADATA, *TEXTS, "request_id", "agent")
-    written, after = exported(tmp_path / "out"), logged(filled)
+    written = exported(tmp_path / "out")
+    after = logged(filled)
     assert with_columns(written, *names) == with_columns(
         {key: after[key] for key in written}, *names
     )
@@ -182,7 +183,8 @@ def test_a_user_erased_during_the_export_is_left_out(
     log = log_of(filled)
     owner: Any = log.recorder if columns == "metadata" else log
     name = "plain" if columns == "metadata" else "read"
-    original, begun = getattr(owner, name), list[str]()
+    original = getattr(owner, name)
+    begun = list[str]()
 
     def read(stream: Any, **options: Any) -> Any:
         if stream.user_id == "eve" and not begun:
@@ -394,7 +396,8 @@ def test_a_killed_export_leaves_no_folder_of_its_name(
 
 def _peak_bytes(work: Callable[[], object]) -> int:
     """Return the peak memory of the work, in Python and in Arrow."""
-    before, pool = pa.default_memory_pool(), None
+    before = pa.default_memory_pool()
+    pool = None
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
     tracemalloc.start()
@@ -422,7 +425,8 @@ def test_more_events_take_no_more_memory(
         return _peak_bytes(lambda: export.write(tmp_path / f"{count}"))
 
     filled(100)  # what is loaded and created once
-    few, more = filled(400), 2_000
+    few = filled(400)
+    more = 2_000
 
     many = filled(more)
 

@@ -166,7 +166,10 @@ def test_closing_a_store_waits_for_its_background_work(
 
 
 def test_work_runs_one_at_a_time_and_again_if_requested_during_it() -> None:
-    background, entered, go, count = Background(), Barrier(2), Event(), [0]
+    background = Background()
+    entered = Barrier(2)
+    go = Event()
+    count = [0]
 
     def work() -> None:
         count[0] += 1
@@ -186,7 +189,9 @@ def test_work_runs_one_at_a_time_and_again_if_requested_during_it() -> None:
 
 
 def test_waiting_work_is_bounded_and_dropped_at_the_end() -> None:
-    background, entered, go = Background(threads=1, queue=2), Barrier(2), Event()
+    background = Background(threads=1, queue=2)
+    entered = Barrier(2)
+    go = Event()
     done: list[str] = []
 
     def first_task() -> None:
@@ -211,7 +216,8 @@ def test_waiting_work_is_bounded_and_dropped_at_the_end() -> None:
 def test_a_failed_background_task_stops_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    background, done = Background(threads=1), list[int]()
+    background = Background(threads=1)
+    done = list[int]()
 
     def fail() -> None:
         raise ValueError("what a user said")
@@ -227,7 +233,8 @@ def test_a_failed_background_task_stops_no_other(
 
 
 def test_a_forked_process_has_its_own_background_thread() -> None:
-    background, done = Background(), Event()
+    background = Background()
+    done = Event()
     background.ask("a", done.set)
     background.wait_idle()
     background._pid = os.getpid() + 1  # as if this were the child

@@ -32,7 +32,8 @@ from tests.support.redacting import unaware
 from tests.support.rewritten import tamper
 from tests.support.stores import prepare
 
-ADA, BOB = "ada@example.org", "bob@example.org"
+ADA = "ada@example.org"
+BOB = "bob@example.org"
 NUMBERED = Policy.parse("version = 1\nnumbered = true\n")
 KEEP = "keep_all"
 HARD = (
@@ -321,7 +322,8 @@ def test_every_encoding_is_revealed_in_its_original_spelling(
 @pytest.mark.each_engine
 def test_two_writers_never_use_a_number_twice(db: str) -> None:
     with opened(db) as store, opened(db) as other_store:
-        first, second = session_of(store), session_of(other_store)
+        first = session_of(store)
+        second = session_of(other_store)
         first.append(user_inputs("hello"))
         second.append(user_inputs("hello"))
         first.append(user_inputs(f"mine {ADA}"))
@@ -590,7 +592,8 @@ def test_values_that_the_caller_adds_reveal_nothing(db: str) -> None:
 def test_placeholders_of_another_session_are_marked(db: str) -> None:
     layers = "turn_window:layers.user=true"
     with opened(db) as store:
-        first, other = session_of(store, "one"), session_of(store, "other")
+        first = session_of(store, "one")
+        other = session_of(store, "other")
         first.append(refold.StateUpdate(set={"user:mail": ADA}))
         other.append(user_inputs(f"I am {BOB}"))
 
@@ -871,7 +874,8 @@ def test_one_value_has_one_number_and_only_its_session_reveals_it(
     steps: list[tuple[str, str]],
 ) -> None:
     store = refold.open("memory://", policy=SEALED)
-    session, written = session_of(store), ["hello"]
+    session = session_of(store)
+    written = ["hello"]
     session.append(user_inputs("hello"))
     for number, (step, mail) in enumerate(steps):
         if step == "restart":
@@ -889,7 +893,8 @@ def test_one_value_has_one_number_and_only_its_session_reveals_it(
         else:
             session.append(user_inputs(f"I am {mail}"))
             written.append(f"I am {mail}")
-    shown, stored = "\n".join(texts(session, reveal=True)), "\n".join(texts(session))
+    shown = "\n".join(texts(session, reveal=True))
+    stored = "\n".join(texts(session))
     assert shown == "\n".join(written)
     order = list(dict.fromkeys(re.findall(r"[a-z]+@example\.org", shown)))
     for number, mail in enumerate(order, start=1):
@@ -902,7 +907,8 @@ def test_one_value_has_one_number_and_only_its_session_reveals_it(
 def test_a_restarted_loop_always_sends_a_valid_request(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    db, random = f"sqlite:///{tmp_path / 'r.db'}", Random(7)  # no secret
+    db = f"sqlite:///{tmp_path / 'r.db'}"
+    random = Random(7)  # no secret
     thorough = pytestconfig.getoption("hypothesis_profile") == "thorough"
     strategy = "turn_window:full_turns=2,cached_turns=1"
     for _ in range(1_000 if thorough else 60):

@@ -87,7 +87,8 @@ def test_no_output_contains_values_of_the_vault(
     kind: str, store_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    db, gossip = prepare(store_url, tmp_path), Gossip()
+    db = prepare(store_url, tmp_path)
+    gossip = Gossip()
     with refold.open(db, policy=Policy.parse(KINDS[kind]), access_log="table") as store:
         session = live(store, gossip)
         store.user("u-1").consent("training")

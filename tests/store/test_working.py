@@ -93,7 +93,8 @@ def test_a_worker_reads_only_sessions_that_grew(
     first, second = (
         talk(store.session(user_id="ada", session_id=name), 2) for name in ("a", "b")
     )
-    worker, looked = Worker(store, WINDOW, duties={"compact": EVERY}), list[str]()
+    worker = Worker(store, WINDOW, duties={"compact": EVERY})
+    looked = list[str]()
     assert worker.round() == EVERY
     compactor = SessionStrategies.compactor
 
@@ -218,7 +219,8 @@ def test_a_failing_session_stops_no_other(
         talk(store.session(user_id="ada", session_id=name), 2)
         for name in ("a", "b", "c")
     ]
-    compactor, broken = SessionStrategies.compactor, ["b"]
+    compactor = SessionStrategies.compactor
+    broken = ["b"]
 
     def fail_for_one(
         part: SessionStrategies, *arguments: object, **options: object

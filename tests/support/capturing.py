@@ -37,7 +37,8 @@ class Client:
     """Writes entries of Claude Code into files of a folder, complete or torn."""
 
     def __init__(self, home: Path, seed: int) -> None:
-        self.home, self._random = home, random.Random(seed)
+        self.home = home
+        self._random = random.Random(seed)
         self.folder = home / "projects"
         self.database = f"sqlite:///{home / 'captured.db'}"
         self.written: dict[str, list[str]] = {}  # ids of complete entries, by session
@@ -170,7 +171,8 @@ class Client:
 
     def _stuck(self) -> str:
         """Describe a process that does not catch up, with its output and state."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         output = "nothing runs"
         if process is not None:
             process.send_signal(signal.SIGKILL)
@@ -210,10 +212,8 @@ class Client:
         return path
 
     def _entry(self, path: Path) -> bytes:
-        session, uuid = (
-            path.name.partition(".")[0],
-            UUID(int=self._random.getrandbits(128)),
-        )
+        session = path.name.partition(".")[0]
+        uuid = UUID(int=self._random.getrandbits(128))
         self.written.setdefault(session, []).append(str(uuid))
         text = f"entry {uuid}: use {SECRET} " + "word " * self._random.randrange(80)
         kind = self._random.choice(("user", "assistant"))

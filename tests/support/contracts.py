@@ -14,7 +14,8 @@ from refold.testing import NOW
 from refold.testing.ports import record
 
 _PEPPER = b"wrapped pepper"
-_USER, _OTHER = b"wrapped user key", b"another one"
+_USER = b"wrapped user key"
+_OTHER = b"another one"
 
 
 class KeyStoreContract:
@@ -47,7 +48,8 @@ class KeyStoreContract:
     def test_a_first_session_is_added_together_with_its_users_key(
         self, keys: SqlKeyStore
     ) -> None:
-        first, late = ("s", b"k"), ("t", b"late")
+        first = ("s", b"k")
+        late = ("t", b"late")
 
         keys.add_user("u", _USER, NOW, pepper=_PEPPER, session=first)
         keys.add_user("u", _OTHER, NOW, pepper=_PEPPER, session=late)

@@ -15,9 +15,14 @@ import refold
 
 # The numbers of the system calls fsync and fdatasync.
 _SYNCS = {"x86_64": (74, 75), "aarch64": (82, 83)}
-_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
-_LOAD_NUMBER, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
-_ALLOW, _FAIL = 0x7FFF0000, 0x00050000
+_NO_NEW_PRIVILEGES = 38
+_SET_SECCOMP = 22
+_FILTER = 2
+_LOAD_NUMBER = 0x20
+_JUMP_IF_EQUAL = 0x15
+_RETURN = 0x06
+_ALLOW = 0x7FFF0000
+_FAIL = 0x00050000
 
 
 class _Program(ctypes.Structure):

@@ -267,7 +267,8 @@ def held(url: str) -> None:
     forks.PATIENCE = 0.2
     with refold.open(url) as store:
         write(store, url, "before")
-        inside, fork_done = threading.Event(), threading.Event()
+        inside = threading.Event()
+        fork_done = threading.Event()
 
         def hold() -> None:
             with database_of(store).writing("ada"):
@@ -341,7 +342,8 @@ def signals(url: str) -> None:
     """Handle a signal by an append while a fork waits for another thread."""
     forks.PATIENCE = 1.0
     with refold.open(url) as store:
-        inside, fork_done = threading.Event(), threading.Event()
+        inside = threading.Event()
+        fork_done = threading.Event()
         session = store.session(user_id="user handler", session_id="handler")
         session.append(refold.UserInput(text="x"))
         count = 1

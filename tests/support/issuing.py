@@ -119,9 +119,12 @@ class Site:
     """A site for keys: its answer, its number of requests, and a way to delay it."""
 
     def __init__(self, body: bytes) -> None:
-        self.body, self.status, self.asked = body, 200, 0
+        self.body = body
+        self.status = 200
+        self.asked = 0
         self.headers: dict[str, str] = {}
-        self.reached, self.go = threading.Event(), threading.Event()
+        self.reached = threading.Event()
+        self.go = threading.Event()
         self.go.set()
         self.before: Callable[[BaseHTTPRequestHandler], None] = lambda _: None
         self.url = ""

@@ -107,7 +107,8 @@ class MessagesApi:
         self.counted: list[Request] = []
         self.outcomes: dict[str, str] = {}
         self._batches: dict[str, list[Block]] = {}
-        self._answer, self._queue = answer, deque[Reply]()
+        self._answer = answer
+        self._queue = deque[Reply]()
         self._stack = contextlib.ExitStack()
         self._server = _Server(self)
         self.stopping = threading.Event()

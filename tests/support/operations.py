@@ -90,7 +90,8 @@ def _exclusive(store: SessionStore) -> None:
 
 def _together(store: SessionStore) -> None:
     """Append to several sessions, one of them new, like callers that share a commit."""
-    log, batches = log_of(store), list[Batch]()
+    log = log_of(store)
+    batches = list[Batch]()
     for name in ("s-1", "fork", "together"):
         stream = StreamId("ada", name)
         log.keys.session(*stream[:2], now=1)
@@ -114,7 +115,8 @@ def _repaired(store: SessionStore) -> None:
     """Write a head unchanged, and look for blobs that no event names."""
     session = store.session(user_id="ada", session_id="later")
     session.append(user_inputs("e" * 70_000))
-    repairs, stream = store.log.repairs, session.stream
+    repairs = store.log.repairs
+    stream = session.stream
     assert repairs.put_head(stream, store.log.head(stream))
     scanned = repairs.unnamed_blobs(stream)
     address = b"\0" * 32
@@ -142,10 +144,8 @@ def _rewritten(store: SessionStore) -> None:
 
 
 def _leased(store: SessionStore) -> None:
-    leases, derived = (
-        store.log.leases,
-        session_of(store).stream._replace(stream="d" * 64),
-    )
+    leases = store.log.leases
+    derived = session_of(store).stream._replace(stream="d" * 64)
     hour = 3_600_000_000
     assert leases.take_lease(derived, "me", clock=store.clock, period=hour)
     assert not leases.take_lease(derived, "you", clock=store.clock, period=hour)
@@ -235,7 +235,8 @@ def _frozen(store: SessionStore) -> None:
 
 
 def _used(store: SessionStore) -> None:
-    retention, at = store.log.retention, store.clock()
+    retention = store.log.retention
+    at = store.clock()
     retention.add_accesses("ada", [Accesses("ada", "s-1", 2, at)])
     assert retention.accesses("ada")
 
@@ -269,7 +270,8 @@ def _expired(store: SessionStore) -> None:
 
 def _corrected(store: SessionStore) -> None:
     """Correct every time that is later than a moment ago."""
-    retention, at = store.log.retention, store.clock()
+    retention = store.log.retention
+    at = store.clock()
     retention.add_accesses("max", [Accesses("max", "new", 1, at)])
     retention.correct_uses(later_than=at - 1, now=at)
     retention.correct_blobs(later_than=at - 1, now=at)

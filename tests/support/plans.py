@@ -103,7 +103,8 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _scanned_tables(node: dict[str, Any]) -> Iterator[str]:
-    kind, table = node["Node Type"], node.get("Relation Name")
+    kind = node["Node Type"]
+    table = node.get("Relation Name")
     if kind == "Seq Scan" and table in TABLES:
         yield table
     if kind in ("Index Scan", "Index Only Scan") and table in TABLES:

@@ -152,7 +152,9 @@ class Server:
         auth: str = "scram-sha-256",
     ) -> None:
         """``secret`` is the password of a new server, or the URL of the one to copy."""
-        self._owner, self._settings, self._auth = _unprivileged(), settings, auth
+        self._owner = _unprivileged()
+        self._settings = settings
+        self._auth = auth
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = _short_directory()
         self._guard = subprocess.Popen(
@@ -295,7 +297,8 @@ def _verifier(password: str) -> str:
 
     A run makes thousands of connections, and both sides hash the password for each.
     """
-    salt, once = secrets.token_bytes(16), 1
+    salt = secrets.token_bytes(16)
+    once = 1
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, once)
     client, server = (
         hmac.digest(salted, key, "sha256") for key in (b"Client Key", b"Server Key")

@@ -19,7 +19,8 @@ class Mortal:
     """Counts the executed lines of a rebuild; dies before line ``last``."""
 
     def __init__(self, last: int) -> None:
-        self.last, self.count = last, 0
+        self.last = last
+        self.count = 0
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename not in _WATCHED:

@@ -35,7 +35,8 @@ def users(server: Postgres, url: str | None = None) -> Iterator[Mapping[str, str
     The roles belong to the whole server, and stay: other tests use them concurrently.
     ``url`` is a database in which they can be created.
     """
-    url, mark = url or server.url, uuid.uuid4().hex[:12]
+    url = url or server.url
+    mark = uuid.uuid4().hex[:12]
     names = {role: f"{role}_{mark}" for role in ROLES}
     with psycopg.connect(url, autocommit=True) as owner:
         # Both sides hash a password for every connection.

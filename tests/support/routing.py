@@ -107,7 +107,8 @@ def _equal(node: Any) -> Iterator[tuple[Any, Any]]:
         elif isinstance(condition, exp.And):
             conditions += [condition.left, condition.right]
         elif isinstance(condition, exp.EQ):
-            left, right = condition.left, condition.right
+            left = condition.left
+            right = condition.right
             pairs = [(left, right)]
             if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
                 pairs = [*zip(left.expressions, right.expressions, strict=True)]

@@ -32,7 +32,8 @@ WRAPPERS = (Annotated, Required, NotRequired)
 
 def sample(annotation: Any, depth: int = 0) -> Any:
     """Return a JSON value of this type of the SDK, with every optional field."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
     if origin in WRAPPERS:
         return sample(arguments[0], depth)
     if origin in (Union, types.UnionType):

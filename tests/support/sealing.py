@@ -60,7 +60,8 @@ def paused_sealer(
 
     SQLite allows one writer, so there it stops before its first write.
     """
-    reached, go_on = Event(), Event()
+    reached = Event()
+    go_on = Event()
     sqlite = store.stats()["engine"] == "sqlite"
     name = "add" if sqlite else "_insert"
     method: Callable[..., Any] = getattr(Tree, name)

@@ -27,7 +27,9 @@ class _IsReal(type):
 def shift(seconds: int) -> None:
     """Move this process's wall clock ``seconds`` ahead."""
     offset = datetime.timedelta(seconds=seconds)
-    real_time, real_ns, real_read = time.time, time.time_ns, time.clock_gettime_ns
+    real_time = time.time
+    real_ns = time.time_ns
+    real_read = time.clock_gettime_ns
     time.time = lambda: real_time() + seconds
     time.time_ns = lambda: real_ns() + seconds * 1_000_000_000
 

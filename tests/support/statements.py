@@ -74,10 +74,8 @@ class Wire(Listener):
     def __init__(self, url: str) -> None:
         super().__init__()
         settings = conninfo_to_dict(url)
-        self._host, self._port = (
-            str(settings.get("host") or "localhost"),
-            settings.get("port"),
-        )
+        self._host = str(settings.get("host") or "localhost")
+        self._port = settings.get("port")
         self._door = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = [self._door]
         user, password = (
@@ -138,7 +136,8 @@ class _FromServer:
     typed = 1
 
     def __init__(self, ear: Listener) -> None:
-        self._ear, self._rest = ear, b""
+        self._ear = ear
+        self._rest = b""
 
     def __call__(self, data: bytes) -> None:
         self._rest += data
@@ -147,7 +146,8 @@ class _FromServer:
             end = self.typed + length
             if len(self._rest) < end:
                 return
-            message, self._rest = self._rest[:end], self._rest[end:]
+            message = self._rest[:end]
+            self._rest = self._rest[end:]
             self.message(message[: self.typed], message[self.typed + 4 :])
 
     def message(self, kind: bytes, _body: bytes) -> None:

@@ -37,7 +37,8 @@ class Slow(Counting):
 
     def __init__(self, calls: Path) -> None:
         super().__init__(calls)
-        self.begun, self.may_end = Event(), Event()
+        self.begun = Event()
+        self.may_end = Event()
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         written = super().summarise(source, target_tokens=target_tokens)

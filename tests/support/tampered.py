@@ -33,7 +33,8 @@ class Tampered:
     """
 
     def __init__(self, url: str, folder: Path) -> None:
-        self.url, self.folder = url, folder
+        self.url = url
+        self.folder = folder
         self.sqlite = url.startswith("sqlite")
         self.home = folder / "home"
         self.copies = folder / "kept"

@@ -124,9 +124,11 @@ def encrypt_again(case: Tampered) -> None:
     """Change an event, and make the chain and the head fit, with the keys."""
     with case.store() as store:
         log = log_of(store)
-        key, head = log.key(MAIN), log.recorder.head_row(MAIN)
+        key = log.key(MAIN)
+        head = log.recorder.head_row(MAIN)
         assert head is not None
-        state, prev = decrypted_head(MAIN, head, key).state, b""
+        state = decrypted_head(MAIN, head, key).state
+        prev = b""
         changed: list[dict[str, Any]] = []
         for row in log.recorder.select_events(MAIN, gt=2):
             packed = decrypt(key.cipher, row.state[1:], row.context)
@@ -277,7 +279,8 @@ def sign_again(case: Tampered) -> None:
     encrypt_again(case)
     with case.store() as store:
         seals: Any = store.seals
-        tree, signer = seals.tree, seals.signer()
+        tree = seals.tree
+        signer = seals.signer()
         leaves = dict(tree.leaves())
         for seal in tree.seals(MAIN):
             leaf = Leaf(seal.now, seal.positions, seal.receipts).hashed()

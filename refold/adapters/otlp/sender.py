@@ -158,7 +158,8 @@ def headers_of(
 def _header(entry: str, origin: str) -> tuple[str, str]:
     """Return the name, in lower case, and the value of ``NAME=VALUE``."""
     name, equals, value = entry.partition("=")
-    name, value = name.strip().lower(), value.strip()
+    name = name.strip().lower()
+    value = value.strip()
     is_name = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
     if not equals or not is_name or not value.isascii() or not value.isprintable():
         raise InvalidConfiguration(f"{origin}: a header is written as NAME=VALUE")

@@ -422,7 +422,9 @@ def _hashed(user_id: str) -> int:
         c = (c + _little(key[8:12])) & _WORD
         for bits in (4, 6, 8, 16, 19, 4):
             mixed = ((a - c) & _WORD) ^ _rotated(c, bits)
-            a, b, c = b, (c + b) & _WORD, mixed
+            a = b
+            b = (c + b) & _WORD
+            c = mixed
         key = key[12:]
     a = (a + _little(key[:4])) & _WORD
     b = (b + _little(key[4:8])) & _WORD

@@ -627,7 +627,8 @@ class SqlKeyStore:
             for session_ref, version, wrapped in rows:
                 # A list has a row for each session, and most have the right types.
                 if type(wrapped) is not bytes or type(session_ref) is not str:
-                    wrapped, session_ref = _octets(wrapped), _text(session_ref)
+                    wrapped = _octets(wrapped)
+                    session_ref = _text(session_ref)
                 if version == 1:
                     first[session_ref] = wrapped
                 else:
