@@ -17,6 +17,8 @@ KEPT: Final = "_kept."
 # The ids of items of memory.
 MEMORY_ID: Final = re.compile(r"m[0-9a-f]{15}")
 RESERVED: Final = frozenset({USER_SESSION})
+# The prefix of the ids that importers give to responses whose id is not known.
+_UNKNOWN_RESPONSE: Final = "msg:"
 # An id that has no percent escapes in the text of a stream.
 _UNQUOTED: Final = re.compile(r"[A-Za-z0-9_.~-]*")
 _MAX_NUMBER: Final = 2**63 - 1
@@ -120,3 +122,18 @@ def bounded(kind: str, value: int) -> int:
     if value < 0:
         raise InvalidEvent(f"{kind} is {value}: it is counted from 0")
     return min(value, _MAX_NUMBER)
+
+
+def unknown_response_id(name: object) -> str:
+    """Return the id of a response whose id a transcript does not contain.
+
+    name: distinguishes the responses of a transcript, such as the index of a message.
+    """
+    return f"{_UNKNOWN_RESPONSE}{name}"
+
+
+def provider_response_id(response_id: str | None) -> str:
+    """Return the id that a provider gave to a response; empty if it is not known."""
+    if response_id is None or response_id.startswith(_UNKNOWN_RESPONSE):
+        return ""
+    return response_id

@@ -10,6 +10,7 @@ from typing import Any, Final
 from refold.adapters.importers import base, exports, messages
 from refold.adapters.importers.tree import Node, Tree, key
 from refold.domain.events import JsonObject
+from refold.domain.ids import unknown_response_id
 
 NAME = "claude-ai"
 # The parent of first messages.
@@ -83,7 +84,7 @@ class _Conversation:
         self._places: dict[str, str] = {}
         for index, message in enumerate(base.each(item.value, "chat_messages")):
             place = f"{item.place} chat_messages[{index}]".strip()
-            name = base.text(message, "uuid") or f"msg:{index}"
+            name = base.text(message, "uuid") or unknown_response_id(index)
             if name in self._messages:
                 self._reports.add("message that repeats an earlier one", place)
                 continue

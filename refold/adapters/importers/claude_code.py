@@ -21,6 +21,7 @@ from refold.adapters.importers.identity import Identities
 from refold.adapters.importers.unrecorded import Unrecorded
 from refold.domain.envelope import NO_META, Draft, Format, Meta, Native
 from refold.domain.events import JsonObject, ProviderEdit, is_unreached
+from refold.domain.ids import unknown_response_id
 
 NAME = "claude-code"
 # The folder with the files of a session's sub-agents.
@@ -742,7 +743,8 @@ def _origin(entry: dict[str, Any], place: str) -> base.Origin:
             source["meta"] = True
     message = base.mapping(entry, "message")
     is_of_model = entry.get("type") == "assistant"
-    response = base.text(message, "id") or f"msg:{entry.get('uuid') or place}"
+    response = base.text(message, "id")
+    response = response or unknown_response_id(entry.get("uuid") or place)
     return base.Origin(
         place,
         ts=base.moment(entry, "timestamp"),

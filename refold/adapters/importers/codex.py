@@ -14,6 +14,7 @@ from refold.adapters.importers.identity import Identities
 from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Draft, Format, Mark
 from refold.domain.events import EditReason, JsonObject, ProviderEdit, is_busy
+from refold.domain.ids import unknown_response_id
 from refold.projections.instructions import title_of
 
 NAME = "codex"
@@ -151,7 +152,7 @@ class _Rollout:
         if self._answer is None or not self._answer.is_open:
             self.end()
             name = text_digest(origin.key or origin.place)[:_DIGITS]
-            self._answer = _Answer(f"msg:{name}")
+            self._answer = _Answer(unknown_response_id(name))
         self._take(pieces, replace(origin, response_id=self._answer.response_id))
 
     def _take_of_others(

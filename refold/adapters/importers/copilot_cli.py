@@ -11,6 +11,7 @@ from refold.adapters.importers.openai import attachment_at
 from refold.adapters.importers.runs import MAIN, Run, Runs
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
+from refold.domain.ids import unknown_response_id
 
 NAME = "copilot-cli"
 _START: Final = "session.start"
@@ -214,7 +215,9 @@ class _Session:
             origin,
             model=base.text(data, "model"),
             request_id=base.text(data, "requestId"),
-            response_id=response_id or f"msg:{origin.key or origin.place}",
+            response_id=(
+                response_id or unknown_response_id(origin.key or origin.place)
+            ),
             usage=usage,
         )
 

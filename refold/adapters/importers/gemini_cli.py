@@ -13,6 +13,7 @@ from refold.adapters.importers import base, decisions, gemini_parts, messages
 from refold.adapters.importers.runs import Run, Runs
 from refold.domain.canonical import canonical, text_digest
 from refold.domain.events import JsonObject
+from refold.domain.ids import unknown_response_id
 
 NAME = "gemini-cli"
 # The file with the path of the project, in the folder around the folder of chats.
@@ -296,7 +297,7 @@ class _Chat:
                 source=source,
                 key=unit.key,
                 model=base.text(whole, "model"),
-                response_id=f"msg:{message_id}",
+                response_id=unknown_response_id(message_id),
                 usage=gemini_parts.usage(base.mapping(whole, "tokens"), _TOKENS),
             )
         self._run.take(unit.pieces, origin)

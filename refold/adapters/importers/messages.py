@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from refold.adapters.importers import base, exit_codes
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
+from refold.domain.ids import unknown_response_id
 
 Kind = TypeVar("Kind")
 
@@ -392,7 +393,7 @@ class Message:
     @property
     def response_id(self) -> str:
         """Return the id of the response that the message belongs to, or its index."""
-        return base.text(self.value, "id") or f"msg:{self.index}"
+        return base.text(self.value, "id") or unknown_response_id(self.index)
 
     @property
     def source(self) -> JsonObject:

@@ -13,6 +13,7 @@ from refold.adapters.importers import base, messages
 from refold.adapters.importers.openai import attachment_at
 from refold.adapters.importers.runs import Run, Runs
 from refold.domain.events import JsonObject
+from refold.domain.ids import unknown_response_id
 
 NAME = "opencode"
 _TABLES: Final = frozenset({"session", "message", "part"})
@@ -250,7 +251,7 @@ class _Reading:
         of_model = replace(
             origin,
             model=base.text(info, "modelID"),
-            response_id=f"msg:{origin.key}",
+            response_id=unknown_response_id(origin.key),
             usage=_usage(base.mapping(info, "tokens")),
         )
         texts: list[str] = []

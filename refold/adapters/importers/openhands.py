@@ -11,6 +11,7 @@ from refold.adapters.importers.openai import attachment_at, call_of
 from refold.adapters.importers.runs import Run, Runs
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
+from refold.domain.ids import unknown_response_id
 
 NAME = "openhands"
 _EVENTS: Final = "events"
@@ -193,7 +194,7 @@ class _Reading:
 
     def _of_model(self, response: str | None, origin: base.Origin) -> base.Origin:
         """Return the origin of an event of the model, with its response's tokens."""
-        response = response or f"msg:{origin.key or origin.place}"
+        response = response or unknown_response_id(origin.key or origin.place)
         return replace(
             origin,
             model=self._models.get(response) or self._model,

@@ -9,6 +9,7 @@ from refold.adapters.importers import base, decisions, gemini_parts, messages
 from refold.adapters.importers.identity import content_digest
 from refold.adapters.importers.runs import MAIN, Run, Runs
 from refold.domain.events import JsonObject
+from refold.domain.ids import unknown_response_id
 
 NAME = "qwen-code"
 _TOKENS: Final = {
@@ -141,7 +142,7 @@ class _Chat:
             ts=base.moment(entry, "timestamp"),
             agent=base.text(entry, "agentId"),
             model=base.text(entry, "model") if is_of_model else None,
-            response_id=f"msg:{uuid}" if is_of_model else None,
+            response_id=unknown_response_id(uuid) if is_of_model else None,
             usage=usage,
             source=source,
             key=uuid,

@@ -7,6 +7,7 @@ from typing import Any
 
 from refold.adapters.importers import base, messages, openai
 from refold.adapters.importers.messages import Message
+from refold.domain.ids import unknown_response_id
 
 NAME = "swe-agent"
 # The types of messages that are no observation of a tool call.
@@ -62,7 +63,7 @@ class _History:
         origin = base.Origin(message.place)
         if message.of_model:
             agent = base.text(message.value, "agent")
-            response_id = f"msg:{message.index}"
+            response_id = unknown_response_id(message.index)
             origin = base.Origin(message.place, agent=agent, response_id=response_id)
         self._recording.take(self._pieces(message), origin)
 
