@@ -236,10 +236,14 @@ def with_own_id(state: SessionState, call: ToolCall) -> ToolCall:
     return call.model_copy(update={"call_id": _numbered(call.call_id, str(seq))})
 
 
+# Events that may stand between the calls of one answer.
+_WITHIN_ANSWER: Final = (AgentResponse, Item, ProviderEdit, StateUpdate)
+
+
 class AnswersOfCalls:
     """Groups calls by the answer of the model that contains them.
 
-    Calls of one answer follow one another.
+    Nothing but texts of the model stands between the calls of one answer.
     """
 
     def __init__(self) -> None:
@@ -252,7 +256,7 @@ class AnswersOfCalls:
         if isinstance(event, ToolCall):
             self._first_seq = self._first_seq or seq
             self._first_seqs[seq] = self._first_seq
-        elif not isinstance(event, Item | ProviderEdit | StateUpdate):
+        elif not isinstance(event, _WITHIN_ANSWER):
             self._first_seq = 0
 
     def in_newest(self, seqs: Iterable[int]) -> list[int]:

@@ -50,6 +50,18 @@ class Agent:
         else:
             self.messages.append({"role": "user", "content": text})
 
+    def say(self, text: str) -> None:
+        """Add a text of the model as a message."""
+        match self.protocol:
+            case "gemini":
+                self.messages.append({"role": "model", "parts": [{"text": text}]})
+            case "openai-responses":
+                part = {"type": "output_text", "text": text}
+                message = {"type": "message", "role": "assistant", "content": [part]}
+                self.messages.append(message)
+            case _:
+                self.messages.append({"role": "assistant", "content": text})
+
     def call(self, *numbers: int) -> None:
         """Send the messages; the answer has a call for each number."""
         self.exchange(self._message(numbers))
@@ -377,3 +389,48 @@ def test_parallel_calls_are_stored_once_if_their_signatures_are_dropped(
     types = [event.type for event in events]
     assert types.count("tool_call") == 5
     assert answered(events) == {number: f"result {number}" for number in range(4)}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_results_follow_calls_of_messages_with_a_text_between(
+    store: SessionStore, protocol: str, restarted: bool
+) -> None:
+    agent = Agent(store, protocol)
+    agent.ask("Go.")
+    agent.remember(1)
+    agent.say("Once more.")
+    agent.remember(2)
+    agent.results("result 1", "result 2")
+    agent.call(3)
+    if restarted:
+        agent.restart()
+    agent.results("result 3")
+    agent.call(4)
+
+    assert answered(agent.events()) == {
+        number: f"result {number}" for number in (1, 2, 3)
+    }
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("protocol", ["anthropic-messages", "openai-chat"])
+def test_result_follows_a_recorded_call_whose_id_comes_again_before_it(
+    store: SessionStore, protocol: str, restarted: bool
+) -> None:
+    agent = Agent(store, protocol)
+    agent.ask("Go.")
+    agent.call(1)
+    agent.say("Once more.")
+    agent.remember(2)
+    agent.results("result 1", "result 2")
+    agent.call(3)
+    if restarted:
+        agent.restart()
+    agent.results("result 3")
+    agent.call(4)
+
+    assert answered(agent.events()) == {
+        number: f"result {number}" for number in (1, 2, 3)
+    }
+    assert matches(agent.events())[:2] == [True, False]

@@ -6,13 +6,17 @@ The session contains these events in their redacted form.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from refold.adapters.proxy.history import Digest, Entry, History, Item, item_of
+from refold.adapters.proxy.parts import (
+    CapturedAnswer,
+    Redact,
+    Rest,
+    rest_of,
+)
 from refold.domain.events import Event
-
-# Returns an event as the session would record it.
-Redact = Callable[[Event], Event]
 
 
 def adopt(
@@ -46,12 +50,116 @@ def adopt(
         if recorded is None:
             continue
         recorded.changed = True
-        recorded.digest = item.digest
-        recorded.digests |= {item.digest}
-        history.digests.add(item.digest)
-        recorded.bare = item.bare
-        if item.bare:
-            history.digests.add(item.bare)
+        history.adopt(recorded, item)
+
+
+class Completion(NamedTuple):
+    """The rest of an answer that another writer appended in part.
+
+    item:        of the whole answer; its event has the texts and thinking of the rest.
+    order:       the event with the order of the rest; None if it is not needed.
+    response_id: the provider's id of the answer.
+    """
+
+    item: Item
+    order: Event | None
+    response_id: str
+
+
+def begun_answer(
+    history: History, items: Sequence[Item], redact: Redact
+) -> Completion | None:
+    """Find the answer in a request that another writer began to append.
+
+    Its entry gets the digest of the whole answer.  Returns None if the answer needs no
+    completion, or if contexts show something behind it.
+    """
+    begun = history.newest_captured
+    if begun is None or begun.first_seq not in history.captured:
+        return None
+    if begun.first_seq not in history.shown:
+        return None
+    index = history.shown.index(begun.first_seq)
+    if index >= len(items):
+        return None
+    for seq, item in zip(history.shown[:index], items, strict=False):
+        if not history.matches(history.entries[seq], item):
+            return None
+    own_seqs = {part.seq for part in begun.parts}
+    if not own_seqs.issuperset(history.shown[index:]):
+        return None
+    entry = history.entries[begun.first_seq]
+    if entry.type != "agent_response" or items[index].type != entry.type:
+        return None
+    rest = rest_of(_answer_at(items, index), begun, redact)
+    if rest is None or rest.response is None:
+        return None
+    item = items[index]._replace(event=rest.response, continues=entry.seq)
+    history.adopt(entry, item)
+    entry.changed = rest.is_changed
+    return Completion(item, rest.order, begun.response_id)
+
+
+def without_unsigned_thinking(
+    history: History, items: Sequence[Item], redact: Redact
+) -> Sequence[Item]:
+    """Return items without the unsigned thinking that another writer appended.
+
+    It begins an answer of which the log has nothing else.
+    """
+    begun = history.newest_captured
+    index = len(history.shown)
+    if begun is None or begun.first_seq not in history.leads or index >= len(items):
+        return items
+    item = items[index]
+    if item.type != "agent_response":
+        return items
+    rest = rest_of(_answer_at(items, index), begun, redact)
+    if rest is None or rest.response is None:
+        return items
+    shortened = item._replace(event=rest.response)
+    return [*items[:index], shortened, *items[index + 1 :]]
+
+
+def _answer_at(items: Sequence[Item], index: int) -> list[Event]:
+    """Return the events of the answer in a request that begins with this item."""
+    events: list[Event] = []
+    for item in items[index:]:
+        is_first = not events
+        if item.event is None or (item.type == "agent_response" and not is_first):
+            break
+        if item.type not in ("agent_response", "tool_call", "provider_edit"):
+            break
+        if item.lead is not None and not is_first:
+            break
+        events.append(item.event)
+    return events
+
+
+def rest_of_answer(
+    history: History,
+    events: Sequence[Event],
+    redact: Redact,
+    *,
+    after: int,
+    response_id: str | None,
+) -> tuple[CapturedAnswer, Rest] | None:
+    """Return an answer that another writer began to append, and the rest of it.
+
+    events: of the whole answer.
+    after:  the seq of the request.
+
+    Returns None if no other writer has appended the beginning of this answer.
+    """
+    begun = history.newest_captured
+    if begun is None or not response_id or begun.response_id != response_id:
+        return None
+    if begun.first_seq not in history.captured.union(history.leads):
+        return None  # the proxy has completed it
+    if begun.parts[-1].seq <= after and begun.first_seq in history.shown:
+        return None  # it belongs to an earlier answer
+    rest = rest_of(events, begun, redact)
+    return None if rest is None else (begun, rest)
 
 
 def captured_events(

@@ -15,10 +15,17 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from refold.adapters.proxy.conversation import WireMessage
+from refold.adapters.proxy.parts import (
+    CapturedAnswer,
+    captured_answers,
+    is_order,
+    joined,
+)
 from refold.domain import events as kinds
 from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.events import EditReason, Event, JsonObject
+from refold.domain.ids import provider_response_id
 from refold.projections.context.edits import Edited, applied, edits_in
 from refold.projections.context.units import is_among
 
@@ -30,10 +37,10 @@ MATCHED_BY_ID: Final = ("tool_call", "tool_result")
 # The most messages whose items are remembered, and the most bytes of their content.
 _MOST_MESSAGES: Final = 10_000
 _MOST_BYTES: Final = 32 << 20
-# The beginning of the name that an importer gives a response whose id it does not know.
-_OF_IMPORTER: Final = "msg:"
 # The digits of a digest.  Redaction takes no word of letters for a number.
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+# Content of the model that may stand between the calls of one answer.
+_WITHIN_ANSWER: Final = ("agent_response", "item", "provider_edit")
 # Fewer equal events behind new ones are a coincidence, such as a second "yes".
 _SHORTEST_TAIL: Final = 2
 # The most runs of old items behind new ones that are tried.
@@ -107,6 +114,7 @@ class Item(NamedTuple):
     call_id: of a call or a result; else empty.
     event:   None for an event that the session has and the request does not repeat.
     lead:    a response without text, which begins the answer that the event is in.
+    continues: the seq of the entry whose answer the event completes; 0 for none.
     """
 
     type: str
@@ -115,6 +123,7 @@ class Item(NamedTuple):
     call_id: str = ""
     event: Event | None = None
     lead: Event | None = None
+    continues: int = 0
 
 
 def item_of(event: Event, digest: Digest) -> Item | None:
@@ -213,6 +222,8 @@ class Entry:
              provider's; else empty.
     response_id: the provider's id of its answer; empty if it is not known.
     edits:   the seqs of the edits that change its content.
+    parts:   the seqs of all responses of its answer, if another writer appended them
+             one by one; else empty.
     """
 
     seq: int
@@ -227,6 +238,12 @@ class Entry:
     recorded_id: str = ""
     response_id: str = ""
     edits: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """The seqs of the events with its content."""
+        return self.parts or (self.seq,)
 
     @classmethod
     def of(
@@ -268,6 +285,8 @@ class History:
     leads:   of these, the beginnings of answers whose first entry comes next.
     last:    the seq of the newest entry; None before the first.
     captured: the seqs of events that another writer appended, such as a capture.
+    newest_captured: the newest answer that another writer began to append.
+    in_parts: the seqs of the entries with several responses of an answer.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
@@ -278,6 +297,8 @@ class History:
     leads: list[int] = field(default_factory=list)
     last: int | None = None
     captured: set[int] = field(default_factory=set)
+    newest_captured: CapturedAnswer | None = None
+    in_parts: set[int] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
         """Add an event that was appended to the end."""
@@ -294,6 +315,52 @@ class History:
         self.leads.clear()
         if entry.bare:
             self.digests.add(entry.bare)
+
+    def adopt(self, entry: Entry, item: Item) -> None:
+        """Note that an event of another writer records an item of a request."""
+        entry.digest = item.digest
+        entry.digests |= {item.digest}
+        entry.bare = item.bare
+        self.digests.add(item.digest)
+        if item.bare:
+            self.digests.add(item.bare)
+
+    def complete(self, item: Item, seq: int, *, changed: bool) -> None:
+        """Note that the event at ``seq`` has the rest of an answer.
+
+        item:    of the whole answer.
+        changed: whether contexts show the rest redacted or cut.
+        """
+        entry = self.entries[item.continues]
+        self.adopt(entry, item)
+        entry.changed = entry.changed or changed
+        entry.parts = (*entry.seqs, seq)
+        self.silent[seq] = entry.seq
+        self.captured.discard(entry.seq)
+        self.in_parts.add(entry.seq)
+
+    def without_orders(
+        self, items: Sequence[Item], *, completed: Item | None = None
+    ) -> Sequence[Item]:
+        """Return items without the orders of answers that were appended in parts.
+
+        The log has the order of these parts, so it needs no event with it.
+
+        completed: an answer, the rest of which is appended with this request.
+        """
+        of_parts: set[str] = set()
+        if completed is not None:
+            of_parts.add(completed.digest)
+        for seq in self.in_parts:
+            of_parts |= self.entries[seq].digests
+        needed: list[Item] = []
+        is_of_parts = False
+        for item in items:
+            if item.type == "agent_response":
+                is_of_parts = item.digest in of_parts
+            if not (is_of_parts and is_order(item.event)):
+                needed.append(item)
+        return needed
 
     def add_silent(self, seq: int, event: object) -> None:
         """Add an event that contexts may show, and that no request repeats."""
@@ -358,16 +425,26 @@ class History:
         for envelope in envelopes:
             for seq, cleared in cleared_in(envelope).items():
                 cleared_digests.setdefault(seq, []).append(cleared)
+        answers = captured_answers(envelopes, is_of_proxy=is_of_proxy)
+        if answers:
+            history.newest_captured = answers[-1]
+        parts = _joined_parts(answers, edited)
         for envelope in envelopes:
             if not envelope.meta.in_context:
                 continue
-            entry = _entry_of(envelope, digest)
+            responses = parts.get(envelope.seq)
+            if responses and responses[0].seq < envelope.seq:
+                history.silent[envelope.seq] = responses[0].seq
+                continue
+            entry = _entry_of(responses or [envelope], digest)
             if entry is None:
                 history.add_silent(envelope.seq, envelope.payload)
                 continue
-            _clear(entry, envelope, edited, cleared_digests, digest)
+            _clear(entry, responses or [envelope], edited, cleared_digests, digest)
             history.put(entry)
-            if "item" not in wire_of(envelope):
+            if entry.parts:
+                history.in_parts.add(entry.seq)
+            if not any(is_of_proxy(part) for part in responses or [envelope]):
                 history.captured.add(entry.seq)
             if is_among(edited.in_place, entry.seq):
                 history.front.add(entry.seq)
@@ -442,25 +519,62 @@ class History:
         return sorted(seqs, key=lambda seq: (seq not in self.front, seq))
 
 
-def _entry_of(envelope: Envelope, digest: Digest) -> Entry | None:
-    """Return the entry of a stored event; None if no request repeats it."""
-    recorded = wire_of(envelope).get("item")
+def _joined_parts(
+    answers: Iterable[CapturedAnswer], edited: Edited
+) -> dict[int, list[Envelope]]:
+    """Return the responses of the answers that have several, by the seq of each.
+
+    Contexts show all or none of them.
+    """
+    parts: dict[int, list[Envelope]] = {}
+    for answer in answers:
+        responses = answer.responses
+        left_out = {is_among(edited.left_out, part.seq) for part in responses}
+        if len(responses) < 2 or len(left_out) > 1:
+            continue
+        if identity(joined(_events(responses))) is not None:
+            for response in responses:
+                parts[response.seq] = responses
+    return parts
+
+
+def _events(envelopes: Iterable[Envelope]) -> list[Event]:
+    return [envelope.payload for envelope in envelopes]
+
+
+def _entry_of(envelopes: Sequence[Envelope], digest: Digest) -> Entry | None:
+    """Return the entry of a stored event; None if no request repeats it.
+
+    envelopes: the event, or all responses of an answer.
+    """
+    envelope = envelopes[0]
+    # If the proxy appended the rest of an answer, that has the digests of the whole.
+    wire = wire_of(envelopes[-1])
+    if wire.get("of_rest"):
+        return None  # the order of the rest of an answer, which only contexts need
+    recorded = wire.get("item")
     if envelope.type == "item" and recorded is None:
         return None  # it belongs to an answer, or to another writer
-    bare = wire_of(envelope).get("bare")
-    item = item_of(as_sent(envelope), digest)
+    item = item_of(_shown_as_one(envelopes), digest)
     if item is None:
         return None
     is_changed = False
     if isinstance(recorded, str):
         is_changed = recorded != item.digest
-        item = item._replace(digest=recorded, bare=str(bare or ""))
+        item = item._replace(digest=recorded, bare=str(wire.get("bare") or ""))
     recorded_id = recorded_call_id(envelope.payload, envelope.meta)
     entry = Entry.of(envelope.seq, item, changed=is_changed, recorded_id=recorded_id)
-    response_id = envelope.meta.response_id or ""
-    if not response_id.startswith(_OF_IMPORTER):
-        entry.response_id = response_id
+    entry.response_id = provider_response_id(envelope.meta.response_id)
+    if len(envelopes) > 1:
+        entry.parts = tuple(part.seq for part in envelopes)
     return entry
+
+
+def _shown_as_one(envelopes: Sequence[Envelope]) -> Event:
+    """Return an event as it was sent, or several responses of an answer as one."""
+    if len(envelopes) > 1:
+        return joined(_events(envelopes))
+    return as_sent(envelopes[0])
 
 
 def recorded_call_id(event: Event, meta: Meta) -> str:
@@ -481,20 +595,27 @@ def as_sent(envelope: Envelope) -> Event:
 
 def _clear(
     entry: Entry,
-    envelope: Envelope,
+    envelopes: Sequence[Envelope],
     edited: Edited,
     digests: Mapping[int, Sequence[str]],
     digest: Digest,
 ) -> None:
     """Give an entry the digest of its cleared form, if contexts show it cleared.
 
-    digests: by seq, those that the edits of the proxy recorded.
+    envelopes: the event, or all responses of an answer.
+    digests:   by seq, those that the edits of the proxy recorded.
     """
-    shown = edited.cleared_form(envelope)
-    if shown is None:
+    shown: list[Envelope] = []
+    edits: set[int] = set()
+    for envelope in envelopes:
+        cleared = edited.cleared_form(envelope)
+        shown.append(cleared or envelope)
+        if cleared is not None:
+            edits.update(edit.at for edit in edited.cleared[envelope.seq])
+    if not edits:
         return
-    entry.edits = tuple(edit.at for edit in edited.cleared[entry.seq])
-    item = item_of(shown.payload, digest)
+    entry.edits = tuple(sorted(edits))
+    item = item_of(_shown_as_one(shown), digest)
     shown_digest = item.digest if item else ""
     recorded = digests.get(entry.seq, ())
     entry.digest = recorded[-1] if recorded else shown_digest
@@ -508,6 +629,11 @@ def wire_of(envelope: Envelope) -> JsonObject:
     """Return what the proxy recorded in the meta of an event."""
     wire = (envelope.meta.model_extra or {}).get("wire")
     return wire if isinstance(wire, dict) else {}
+
+
+def is_of_proxy(envelope: Envelope) -> bool:
+    """Whether the proxy recorded an event of a conversation."""
+    return "item" in wire_of(envelope)
 
 
 def cleared_in(envelope: Envelope) -> dict[int, str]:
@@ -625,25 +751,23 @@ def calls_of_results(parts: Iterable[Item | Entry]) -> dict[int, int]:
 
     An id may come again, in a later answer or in the same one.  A result belongs to the
     newest answer with its id, and there to the first call that waits for a result.
+    Nothing but content of the model stands between the calls of one answer.
     """
     call_of: dict[int, int] = {}
     # By id, the calls of the newest answer, of which only the last may have a result.
     calls: dict[str, list[int]] = {}
     answer_of: dict[str, int] = {}  # by id, the number of that answer
     answer = 0
-    is_in_calls = False
     for index, part in enumerate(parts):
         if part.type == "tool_call":
-            if not is_in_calls:
-                answer += 1
-            is_in_calls = True
             if answer_of.get(part.call_id) == answer:
                 calls[part.call_id].append(index)
             else:
                 calls[part.call_id] = [index]
                 answer_of[part.call_id] = answer
             continue
-        is_in_calls = False
+        if part.type not in _WITHIN_ANSWER:
+            answer += 1
         if part.type == "tool_result" and part.call_id in calls:
             waiting = calls[part.call_id]
             call_of[index] = waiting[0]
@@ -735,6 +859,9 @@ def _candidates(
     yield _changed(history, items, in_order)
     if items and history.may_have(items[0]):
         behind = [seq for seq in history.entries if seq not in history.front]
+        # The items have each result behind its call, which a left-out one need not.
+        paired = _order_of_pairs(history.entries[seq] for seq in behind)
+        behind = [behind[index] for index in paired]
         with_restored = _subsequence(history, [*shown[:front_length], *behind], items)
         if len(with_restored) > len(in_order):
             yield _changed(history, items, with_restored)

@@ -10,10 +10,13 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from refold.adapters.proxy.captured import (
-    Redact,
+    Completion,
     adopt,
+    begun_answer,
     captured_events,
     left_out_by_late_request,
+    rest_of_answer,
+    without_unsigned_thinking,
 )
 from refold.adapters.proxy.conversation import NotRecordable, WireAnswer, WireRequest
 from refold.adapters.proxy.exchange import (
@@ -37,6 +40,7 @@ from refold.adapters.proxy.history import (
     recorded_call_id,
 )
 from refold.adapters.proxy.macs import BodyMacs, body_mac as body_mac
+from refold.adapters.proxy.parts import Redact, Rest, is_order
 from refold.adapters.proxy.sessions import (
     Thread,
     Threads,
@@ -80,6 +84,8 @@ _TRIES: Final = 4
 # The most exchanges without an answer that are remembered.
 _MOST_OPEN: Final = 4_096
 _SENT_AGAIN: Final = "(The client sent this call again, changed.)"
+# Marks the order of the rest of an answer, which no request repeats.
+_OF_REST: Final = {"of_rest": True}
 _NOT_RECORDED: Final = "[refold: this content could not be recorded]"
 # Codes of warnings: an event that could not be recorded, and one in another form.
 NOT_RECORDED: Final = "not_recorded"
@@ -344,18 +350,25 @@ class StoreRecorder:
         Raises _FoundMore if it contains a value that redaction finds.
         """
         state = _state(thread)
-        if thread.history.captured:
+        completion: Completion | None = None
+        if thread.history.captured or thread.history.leads:
             redact = _redacting(thread, state)
+            items = without_unsigned_thinking(thread.history, items, redact)
+            completion = begun_answer(thread.history, items, redact)
             adopt(thread.history, items, redact, self._threads.digest)
+        if completion is not None or thread.history.in_parts:
+            items = thread.history.without_orders(
+                items, completed=None if completion is None else completion.item
+            )
         open_calls = thread.history.calls_by_recorded_id(state.open_calls)
         changes = plan(thread.history, items, open_calls=set(open_calls.values()))
-        contents = _contents(thread, items, changes, state, exchange)
+        contents = _contents(thread, items, changes, state, exchange, completion)
         new: list[_Prepared] = []
         is_appended = False
         if state.head_seq == 0 or not _can_edit_tail(thread, changes, contents):
             # The session has no key yet, or its views must be read again.
             appended = self._append(thread, contents, state) if contents else []
-            _follow(thread, changes, appended)
+            _follow(thread, items, changes, appended)
             thread.views = None
             state = _state(thread)
             is_appended = True
@@ -368,7 +381,7 @@ class StoreRecorder:
         )
         appended = self._write(thread, [*new, request], state)
         if not is_appended:
-            _follow(thread, changes, appended[:-1])
+            _follow(thread, items, changes, appended[:-1])
         thread.tools = tool_names(wire)
         thread.system = beginning_of_system(wire)
         thread.answered = False
@@ -391,19 +404,37 @@ class StoreRecorder:
         response_id: of the answer.
         """
         history = thread.history
-        if not history.captured:
+        if not history.captured and not history.leads:
             return contents, []
         items = [content.item for content in contents if content.item is not None]
         redact = _redacting(thread, state)
         digest = self._threads.digest
+        events = [content.draft.event for content in contents]
+        begun = rest_of_answer(
+            history, events, redact, after=seq, response_id=response_id
+        )
+        if begun is not None:
+            answer, rest = begun
+            entries_of_parts = [
+                history.entries[part.seq]
+                for part in answer.parts
+                if part.seq in history.entries
+            ]
+            left_out = left_out_by_late_request(history, entries_of_parts, after=seq)
+            first = history.entries.get(answer.first_seq)
+            return _contents_of_rest(contents, rest, first), left_out
         captured = captured_events(
             history, items, redact, digest, after=seq, response_id=response_id
         )
         left_out = left_out_by_late_request(history, captured, after=seq)
         entries = iter(captured)
         missing: list[_Content] = []
+        is_in_parts = False
         for content in contents:
-            if content.item is None or next(entries) is None:
+            entry = None if content.item is None else next(entries)
+            if entry is not None:
+                is_in_parts = is_in_parts or bool(entry.parts)
+            elif not (is_in_parts and is_order(content.draft.event)):
                 missing.append(content)
         return missing, left_out
 
@@ -444,6 +475,8 @@ class StoreRecorder:
         request = views.request(sent, through_seq=through_seq, window=window)
         is_unchanged = sent.unchanged and not wire.warnings and are_in_order(items)
         if any(part.changed for part in new):
+            is_unchanged = False
+        if _results_of_earlier_calls(items, changes):
             is_unchanged = False
         entries = thread.history.entries
         # The edits among the new events have all content of these events.
@@ -591,12 +624,17 @@ class StoreRecorder:
             thread.history.restore(left_out)
             thread.views = None
         for seq, part in appended:
-            if part.item is not None:
+            if part.item is not None and part.item.continues:
+                thread.history.complete(part.item, seq, changed=part.changed)
+            elif part.item is not None:
                 thread.history.add(part.entry(seq, part.item))
             elif part.draft.meta.in_context:
                 thread.history.add_silent(seq, part.redacted.event)
             if thread.views is not None:
                 _add_to_view(thread.views, seq, part, state)
+        begun = thread.history.newest_captured
+        if left_out and begun is not None and begun.response_id == wire.response_id:
+            self._reread(thread)  # the restored parts become one entry
         thread.answered = wire.complete
         if wire.response_id:
             self._threads.answered_with(thread, wire.response_id)
@@ -751,19 +789,33 @@ def _contents(
     changes: Plan,
     state: SessionState,
     exchange: Exchange,
+    completion: Completion | None,
 ) -> list[_Content]:
-    """Return the drafts that bring a session to the content of a request."""
+    """Return the drafts that bring a session to the content of a request.
+
+    completion: the rest of the answer that another writer began to append.
+    """
     contents = _first(thread)
+    if completion is not None:
+        contents += _contents_of_completion(completion, exchange)
     left_out = thread.history.with_silent(changes.left_out)
     restored = thread.history.with_silent(changes.restored)
     recorded_ids = _recorded_ids(thread, items, changes, state)
     new: list[Item] = []
     new_contents: list[list[_Content]] = []
+    of_earlier_calls = _results_of_earlier_calls(items, changes)
+    for index in of_earlier_calls:
+        contents += _contents_of(items[index], exchange, recorded_ids.get(index))
     for index, item in enumerate(items):
+        if index in of_earlier_calls:
+            continue
         if changes.places[index] is None and item.event is not None:
             new.append(item)
             new_contents.append(_contents_of(item, exchange, recorded_ids.get(index)))
+    answered = {items[index].call_id for index in of_earlier_calls}
     for call_id in _called_again(new, state):
+        if call_id in answered:
+            continue
         result = ToolResult(call_id=call_id, content=_SENT_AGAIN, status="unknown")
         contents.append(_Content(Draft(result, ts=exchange.began_at)))
         left_out.append(thread.head_seq + len(contents))
@@ -787,10 +839,11 @@ def _contents(
         )
         contents.append(_Content(Draft(edit, ts=exchange.began_at)))
     for text, cleared in differing_texts(changes.cleared).items():
+        seqs: list[int] = []
+        for seq, _ in cleared:
+            seqs += thread.history.entries[seq].seqs
         edit = ProviderEdit(
-            reason="clearing",
-            cleared=spans_of(seq for seq, _ in cleared),
-            cleared_text=text,
+            reason="clearing", cleared=spans_of(seqs), cleared_text=text
         )
         contents.append(_edit_of_content(edit, cleared, exchange))
     for seq, item in changes.cleared:
@@ -821,6 +874,29 @@ def _recorded_ids(
         if changes.places[index] is None and call_seq in id_of:
             recorded_ids[index] = id_of[call_seq]
     return recorded_ids
+
+
+def _results_of_earlier_calls(items: Sequence[Item], changes: Plan) -> list[int]:
+    """Return the indices of new results that must stand before new calls.
+
+    They answer calls of the session with an id that a new call has, too.  Contexts show
+    results behind their calls, wherever they are in the log.
+    """
+    if changes.has_edit:
+        return []
+    new_call_ids: set[str] = set()
+    for item, place in zip(items, changes.places, strict=True):
+        if place is None and item.type == "tool_call":
+            new_call_ids.add(item.call_id)
+    if not new_call_ids:
+        return []
+    indices: list[int] = []
+    for index, call_index in calls_of_results(items).items():
+        is_new = changes.places[index] is None and items[index].event is not None
+        is_of_earlier_call = changes.places[call_index] is not None
+        if is_new and is_of_earlier_call and items[index].call_id in new_call_ids:
+            indices.append(index)
+    return indices
 
 
 def _edit_of_content(
@@ -875,6 +951,62 @@ def _contents_of(
     return contents
 
 
+def _contents_of_completion(
+    completion: Completion, exchange: Exchange
+) -> list[_Content]:
+    """Return the drafts with the rest of an answer that a request contains."""
+    item = completion.item
+    if item.event is None:
+        return []
+    meta = Meta.of({"response_id": completion.response_id})
+    draft = Draft(item.event, ts=exchange.began_at, meta=_with_item(meta, item))
+    contents = [_Content(draft, item)]
+    if completion.order is not None:
+        meta = meta.model_copy(update={"wire": _OF_REST})
+        order = Draft(completion.order, ts=exchange.began_at, meta=meta)
+        contents.append(_Content(order))
+    return contents
+
+
+def _contents_of_rest(
+    contents: Iterable[_Content], rest: Rest, entry: Entry | None
+) -> list[_Content]:
+    """Return the contents of an answer that another writer has not appended.
+
+    entry: of the texts and thinking that the other writer appended.
+    """
+    call_ids = [*rest.call_ids]
+    missing: list[_Content] = []
+    for content in contents:
+        event = content.draft.event
+        if isinstance(event, AgentResponse) and content.item is not None:
+            if rest.response is not None:
+                response = event.model_copy(
+                    update={
+                        "text": rest.response.text,
+                        "thinking": rest.response.thinking,
+                    }
+                )
+                item = content.item._replace(event=response)
+                if entry is not None and entry.type == "agent_response":
+                    item = item._replace(continues=entry.seq)
+                    entry.changed = rest.is_changed
+                draft = replace(content.draft, event=response)
+                missing.append(_Content(draft, item))
+        elif isinstance(event, ToolCall):
+            if event.call_id in call_ids:
+                call_ids.remove(event.call_id)
+                missing.append(content)
+        elif is_order(event):
+            if rest.order is not None:
+                meta = content.draft.meta.model_copy(update={"wire": _OF_REST})
+                draft = replace(content.draft, event=rest.order, meta=meta)
+                missing.append(_Content(draft))
+        else:
+            missing.append(content)
+    return missing
+
+
 def _with_item(meta: Meta, item: Item | None) -> Meta:
     """Return the meta with the digests by which a request repeats the event."""
     if item is None:
@@ -887,17 +1019,21 @@ def _with_item(meta: Meta, item: Item | None) -> Meta:
 
 def _follow(
     thread: Thread,
+    items: Sequence[Item],
     changes: Plan,
     appended: Sequence[tuple[int, _Prepared]],
 ) -> None:
     """Bring the history in memory to the content of a request."""
     history = thread.history
-    new: list[int] = []
+    # By the identity of an item, of which a request may have several.
+    new: dict[int, list[int]] = {}
     edits: dict[int, tuple[int, _Prepared]] = {}  # by the seq whose content they change
     for seq, part in appended:
-        if part.item is not None:
+        if part.item is not None and part.item.continues:
+            history.complete(part.item, seq, changed=part.changed)
+        elif part.item is not None:
             history.put(part.entry(seq, part.item))
-            new.append(seq)
+            new.setdefault(id(part.item), []).append(seq)
         elif part.draft.meta.in_context:
             history.add_silent(seq, part.redacted.event)
         event = part.redacted.event
@@ -908,9 +1044,20 @@ def _follow(
     for seq, item in changes.cleared:
         edit_seq, edit = edits[seq]
         history.clear(seq, item, edit_seq, changed=edit.changed)
-    history.front.update(changes.front, new[: changes.new_in_front])
-    seqs = iter(new)
-    history.shown = [next(seqs) if seq is None else seq for seq in changes.places]
+    shown: list[int] = []
+    new_seqs: list[int] = []
+    for item, place in zip(items, changes.places, strict=True):
+        if place is not None:
+            shown.append(place)
+            continue
+        seqs = new.get(id(item))
+        if not seqs:
+            continue
+        new_seq = seqs.pop(0)
+        shown.append(new_seq)
+        new_seqs.append(new_seq)
+    history.front.update(changes.front, new_seqs[: changes.new_in_front])
+    history.shown = shown
 
 
 def _accepted(
@@ -962,7 +1109,10 @@ def _can_edit_tail(thread: Thread, changes: Plan, contents: Sequence[_Content]) 
         return False
     if changes.has_summary:
         return False
-    return views.has_in_tail({*changes.left_out, *(seq for seq, _ in changes.cleared)})
+    changed = {*changes.left_out, *(seq for seq, _ in changes.cleared)}
+    for seq in [*changed]:
+        changed.update(thread.history.entries[seq].seqs)
+    return views.has_in_tail(changed)
 
 
 def _edit_tail(thread: Thread, new: Sequence[_Prepared], state: SessionState) -> None:

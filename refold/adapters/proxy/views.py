@@ -192,15 +192,11 @@ class Views:
 
     def settle(self, window: int) -> None:
         """Settle the messages before the newest exchange."""
-        newest: Exchange = ()
         if len(self.tail) <= _LONGEST_TAIL:
             return  # to settle costs more than to render some events once more
         exchanges = arrange(self.tail)
-        for exchange in reversed(exchanges):
-            if isinstance(exchange[0].payload, _BEGINS_EXCHANGE):
-                newest = exchange
-                break
-        if not newest or newest is exchanges[0]:
+        newest = _newest_answer(exchanges)
+        if not newest or newest[0] is exchanges[0][0]:
             return
         if any(holds(self.front, envelope.seq) for envelope in newest):
             return
@@ -255,6 +251,28 @@ class Views:
         if self.count and view.messages and view.messages[0]["content"] == _OPENING:
             return view.messages[1:]
         return view.messages
+
+
+def _newest_answer(exchanges: Sequence[Exchange]) -> list[Envelope]:
+    """Return the events of the newest answer and of its results.
+
+    Another writer may have appended its thinking, texts, and calls one by one, each
+    with the id of the response.
+    """
+    newest: list[Envelope] = []
+    response_id: str | None = None
+    for exchange in reversed(exchanges):
+        first = exchange[0]
+        is_of_answer = isinstance(first.payload, _BEGINS_EXCHANGE)
+        if newest:
+            has_same_id = bool(response_id) and first.meta.response_id == response_id
+            if not is_of_answer or not has_same_id:
+                break
+        elif not is_of_answer:
+            continue
+        newest = [*exchange, *newest]
+        response_id = first.meta.response_id
+    return newest
 
 
 _OPENING: Final = [text_block(OPENING)]
