@@ -50,10 +50,10 @@ def processes(root: int) -> Iterator[int]:
         except OSError:  # it has ended
             continue
         children[parent].append(int(stat.parent.name))
-    found = [root]
-    for one in found:
-        found += children[one]
-    return iter(found)
+    family = [root]
+    for process in family:
+        family += children[process]
+    return iter(family)
 
 
 def cpu(servers: Sequence[Server]) -> dict[int, int]:
@@ -62,10 +62,12 @@ def cpu(servers: Sequence[Server]) -> dict[int, int]:
     for server in servers:
         for process in processes(pid(server)):
             try:
-                told = Path(f"/proc/{process}/schedstat").read_text(encoding="ascii")
+                statistics_line = Path(f"/proc/{process}/schedstat").read_text(
+                    encoding="ascii"
+                )
             except OSError:
                 continue
-            used[process] = int(told.split()[0])
+            used[process] = int(statistics_line.split()[0])
     return used
 
 
@@ -114,11 +116,11 @@ class Side:
             self._sessions[number % USERS].context("turn_window")
         return count
 
-    def of_one(self, what: str) -> tuple[float, float]:
+    def of_one(self, work: str) -> tuple[float, float]:
         """Milliseconds of the servers' processor time, and of time, of one call."""
         before = cpu(self._servers)
         begun = time.perf_counter()
-        count = getattr(self, what)()
+        count = getattr(self, work)()
         took = (time.perf_counter() - begun) / count * 1e3
         after = cpu(self._servers).items()
         return sum(v - before.get(k, 0) for k, v in after) / 1e6 / count, took
@@ -143,16 +145,16 @@ def cost(folder: Path, binaries: Path) -> None:
             name: Side(opened.enter_context(open_at(url, folder)), servers)
             for name, (url, servers) in places.items()
         }
-        for what in ("single", "grouped", "batch", "context"):
+        for work in ("single", "grouped", "batch", "context"):
             pairs = [
-                [side.of_one(what) for side in sides.values()] for _ in "x" * ROUNDS
+                [side.of_one(work) for side in sides.values()] for _ in "x" * ROUNDS
             ]
             for place, name in enumerate(sides):
                 used, took = zip(*(pair[place] for pair in pairs), strict=True)
                 least = min(used)
                 middle = statistics.median(used)
                 print(
-                    f"{what:8} {name:10} CPU of the servers {middle:.2f} ms (least "
+                    f"{work:8} {name:10} CPU of the servers {middle:.2f} ms (least "
                     f"{least:.2f}), {statistics.median(took):.2f} ms",
                     flush=True,
                 )
@@ -174,14 +176,14 @@ def write(url: str, number: int, out: Path, until: float) -> None:
 def _write(store: SessionStore, user: str, out: Path, until: float) -> None:
     session = store.session(user_id=user, session_id="s")
     at = 0
-    with (out / user).open("w", encoding="ascii") as told:
+    with (out / user).open("w", encoding="ascii") as journal:
         while time.time() < until:
             event = refold.UserInput(text=f"{at} {'x' * 300}")
             try:
                 session.append(event, idempotency_key=str(at))
             except StoreUnavailable:
                 continue
-            told.write(f"{time.time():.4f} {at}\n")
+            journal.write(f"{time.time():.4f} {at}\n")
             at += 1
 
 
@@ -233,8 +235,8 @@ def judge(
     workers = sorted({machine for _, machine in database._shards})
     counts = defaultdict[str, int](int)
     waits = defaultdict[str, float](float)
-    told = {one.name: one.read_text().splitlines() for one in out.iterdir()}
-    for user, lines in told.items():
+    journals = {file.name: file.read_text().splitlines() for file in out.iterdir()}
+    for user, lines in journals.items():
         session = store.session(user_id=user, session_id="s")
         events = [
             (e.seq, str(e.payload.payload()["text"]).split()[0])
@@ -250,8 +252,8 @@ def judge(
         for machine, begun, up in killed:
             own = not machine or workers[machine - 1] == database.machine(user)
             whose = f"{'own' if own else 'other'} users of machine {machine}"
-            mine = [begun, *(t for t in times if begun < t < up), up]
-            longest = max(b - a for a, b in pairwise(mine))
+            user_times = [begun, *(t for t in times if begun < t < up), up]
+            longest = max(b - a for a, b in pairwise(user_times))
             waits[whose] = max(waits[whose], longest)
     counts["problems"] = sum(len(proved.problems) for _, proved in store.verify())
     store.seal()

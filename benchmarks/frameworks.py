@@ -53,10 +53,10 @@ CHAT = Format("chat", view, lambda item: str(item["role"]), lambda item: item["i
 def messages(number: int) -> list[dict[str, Any]]:
     """Return an answer with a call, and its result."""
     call = {"id": f"call_{number:08d}", "name": "ls", "input": {"path": TEXT}}
-    said = [{"type": "text", "text": TEXT * 4}, call]
+    content = [{"type": "text", "text": TEXT * 4}, call]
     result = {"tool_use_id": call["id"], "content": TEXT * 8}
     return [
-        {"id": f"a{number}", "role": "assistant", "content": said},
+        {"id": f"a{number}", "role": "assistant", "content": content},
         {"id": f"b{number}", "role": "user", "content": [result]},
     ]
 
@@ -70,7 +70,7 @@ def spent(work: Callable[[], object]) -> float:
 
 def items(policy: refold.Policy) -> tuple[float, float]:
     """An append of an item, and of its events, in milliseconds."""
-    found: tuple[list[float], list[float]] = ([], [])
+    times: tuple[list[float], list[float]] = ([], [])
     url = f"sqlite:///{tempfile.mkdtemp()}/items.db?synchronous=normal"
     with refold.open(url, policy=policy) as store:
         for pair in range(PAIRS):
@@ -87,8 +87,8 @@ def items(policy: refold.Policy) -> tuple[float, float]:
                             else:
                                 session.native.append(CHAT, [item])
 
-                found[kind].append(spent(run) / 200)
-    return median(found[0]), median(found[1])
+                times[kind].append(spent(run) / 200)
+    return median(times[0]), median(times[1])
 
 
 def steps(
@@ -100,12 +100,14 @@ def steps(
 
     from refold.adapters.frameworks.langgraph import RefoldSaver
 
-    made = StateGraph(MessagesState)
-    made.add_node("answer", lambda _: {"messages": [AIMessage(content=TEXT * 4)]})
-    made.add_edge(START, "answer")
-    made.add_edge("answer", END)
+    builder = StateGraph(MessagesState)
+    builder.add_node("answer", lambda _: {"messages": [AIMessage(content=TEXT * 4)]})
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
     savers = {"refold": RefoldSaver(store, user_id="ada"), "peer": peer}
-    graphs = {name: made.compile(checkpointer=one) for name, one in savers.items()}
+    graphs = {
+        name: builder.compile(checkpointer=saver) for name, saver in savers.items()
+    }
     took: dict[str, list[float]] = {name: [] for name in graphs}
     place: Any = {"configurable": {"thread_id": "t"}}
     for turn in range(TURNS):

@@ -201,7 +201,7 @@ def sessions(folder: Path) -> Iterator[Session]:
         for number, transcript in enumerate(transcripts):
             name = f"{path.stem}:{number}" if number else path.stem
             log = envelopes(transcript)
-            plain = [one for one in log if edit_of(one) is None]
+            plain = [event for event in log if edit_of(event) is None]
             rebuilt = list(answers(name, log, counter))
             edited = {answer.seq: answer.edited for answer in rebuilt}
             straight: list[Answer] = []
@@ -309,9 +309,9 @@ class Row(NamedTuple):
 
 
 def row(contexts: str, results: Sequence[Checked]) -> Row:
-    plain = [one for one in results if not one.answer.edited]
-    edited = [one for one in results if one.answer.edited]
-    errors = sorted(abs(one.error) for one in results)
+    plain = [result for result in results if not result.answer.edited]
+    edited = [result for result in results if result.answer.edited]
+    errors = sorted(abs(result.error) for result in results)
     return Row(
         contexts=contexts,
         answers=len(plain),
@@ -323,7 +323,7 @@ def row(contexts: str, results: Sequence[Checked]) -> Row:
 
 
 def _share_near(results: Sequence[Checked]) -> float:
-    near = sum(1 for one in results if one.is_near)
+    near = sum(1 for result in results if result.is_near)
     return near / len(results) if results else 0.0
 
 
@@ -365,16 +365,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{line.after_edits} | {line.near_after_edits:.1%} | "
             f"{line.median_error:.1%} |"
         )
-    worst = sorted(table[0][1], key=lambda one: -abs(one.error))
-    for one in worst[: options.worst]:
-        answer = one.answer
+    worst = sorted(table[0][1], key=lambda result: -abs(result.error))
+    for result in worst[: options.worst]:
+        answer = result.answer
         print(
             f"{answer.session} seq {answer.seq} {answer.model}: billed "
-            f"{answer.billed:,}, expected {one.expected:,.0f} ({one.error:+.0%})"
+            f"{answer.billed:,}, expected {result.expected:,.0f} ({result.error:+.0%})"
         )
     if options.json:
-        found = [line._asdict() for line, _ in table]
-        options.json.write_text(json.dumps(found, indent=1))
+        lines = [line._asdict() for line, _ in table]
+        options.json.write_text(json.dumps(lines, indent=1))
     return 0 if measured else 1
 
 

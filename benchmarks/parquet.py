@@ -37,9 +37,11 @@ USAGE: dict[str, Any] = {"input_tokens": 812, "output_tokens": 64}
 
 def turn(number: int) -> Iterator[Event]:
     """Return twenty events; each answer has its usage."""
-    for one in payloads.turn(number):
-        told = isinstance(one, refold.AgentResponse)
-        yield refold.AgentResponse(text=one.text, usage=USAGE) if told else one  # type: ignore[attr-defined]  # it is one
+    for event in payloads.turn(number):
+        if isinstance(event, refold.AgentResponse):
+            yield refold.AgentResponse(text=event.text, usage=USAGE)
+        else:
+            yield event
 
 
 def fill(url: str, turns: int) -> None:
@@ -59,10 +61,12 @@ def export(url: str, columns: str, out: Path) -> None:
     rates = []
     for number in range(ROUNDS):
         began = process_time()
-        made: Any = Tables(recorder, store, 1).write(out / f"{number}").manifest
-        rates.append(made["counts"]["events"] / (process_time() - began))
+        manifest: Any = Tables(recorder, store, 1).write(out / f"{number}").manifest
+        rates.append(manifest["counts"]["events"] / (process_time() - began))
     peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
-    size = sum(file["bytes"] for file in made["files"]) / made["counts"]["events"]
+    size = (
+        sum(file["bytes"] for file in manifest["files"]) / manifest["counts"]["events"]
+    )
     print(max(rates), peak, size)
     (store or recorder).close()
 
@@ -71,8 +75,8 @@ def measured(url: str, columns: str, folder: Path) -> tuple[float, float, float]
     """Events a second of CPU, MB at most in memory, and bytes an event in the files."""
     out = tempfile.mkdtemp(dir=folder)
     command = [sys.executable, "-m", "benchmarks.parquet", url, columns, out]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rate, peak, size = map(float, said.split())
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rate, peak, size = map(float, printed.split())
     return rate, peak, size
 
 
@@ -85,16 +89,17 @@ def main() -> int:
         for engine in ("sqlite", "postgresql"):
             urls = []
             for turns in (TURNS // FEW, TURNS):
-                made = f"sqlite:///{name}/{turns}.db"
+                store_url = f"sqlite:///{name}/{turns}.db"
                 if engine == "postgresql":
-                    made = server.create_database(f"parquet_{turns}")
-                fill(made, turns)
-                urls.append(made)
+                    store_url = server.create_database(f"parquet_{turns}")
+                fill(store_url, turns)
+                urls.append(store_url)
             for columns, least in RATES.items():
                 (_, few, _), (rate, peak, size) = (
                     measured(url, columns, Path(name)) for url in urls
                 )
-                missed += rate < least or peak - few > GROWTH_MB
+                if rate < least or peak - few > GROWTH_MB:
+                    missed += 1
                 print(
                     f"{engine}, {columns}: {rate:,.0f} events/s (at least {least:,}), "
                     f"{size:.0f} bytes an event; {peak:.0f} MB, {peak - few:.1f} more "

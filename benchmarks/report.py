@@ -90,21 +90,21 @@ _MARKS: dict[bool | None, tuple[str, str]] = {
 
 def table(title: str, *heads: str) -> Table:
     """Return an empty table: names on the left, figures on the right."""
-    made = Table(title=title, title_justify="left")
+    rendered = Table(title=title, title_justify="left")
     for number, head in enumerate(heads):
-        made.add_column(head, justify="right" if number else "left")
-    return made
+        rendered.add_column(head, justify="right" if number else "left")
+    return rendered
 
 
-def show(console: Console, made: Table) -> None:
+def show(console: Console, shown: Table) -> None:
     """Print a table; where it does not fit, a table of two columns for each row."""
     unlimited = console.options.update(max_width=1_000)
-    if Measurement.get(console, unlimited, made).minimum <= console.width:
-        console.print(made)
+    if Measurement.get(console, unlimited, shown).minimum <= console.width:
+        console.print(shown)
         return
-    columns = [list(column.cells) for column in made.columns]
-    heads = [_plain(column.header) for column in made.columns]
-    console.print(made.title)
+    columns = [list(column.cells) for column in shown.columns]
+    heads = [_plain(column.header) for column in shown.columns]
+    console.print(shown.title)
     for name, *figures in zip(*columns, strict=True):
         narrow = Table(title=_plain(name), title_justify="left", show_header=False)
         narrow.add_column(overflow="fold")
@@ -116,10 +116,10 @@ def show(console: Console, made: Table) -> None:
 
 def promises(checks: Iterable[Check]) -> Table:
     """Return the targets, their measurements, and whether each is reached."""
-    made = table("Targets", "", "", "measured", "target", "goal", "unit")
+    rendered = table("Targets", "", "", "measured", "target", "goal", "unit")
     for check in checks:
         mark, style = _MARKS[check.holds]
-        made.add_row(
+        rendered.add_row(
             Text(mark, style),
             f"{check.what} (gate)" if check.gate else check.what,
             _value(check.measured),
@@ -128,14 +128,14 @@ def promises(checks: Iterable[Check]) -> Table:
             check.unit,
             style=style if check.holds is False else "",
         )
-    return made
+    return rendered
 
 
-def as_markdown(made: Table) -> str:
+def as_markdown(shown: Table) -> str:
     """The same for a page of documentation."""
-    cells = [[_plain(cell) for cell in column.cells] for column in made.columns]
-    heads = [_plain(column.header) for column in made.columns]
-    lines = [f"**{made.title}**", "", _line(heads), _line(["---"] * len(heads))]
+    cells = [[_plain(cell) for cell in column.cells] for column in shown.columns]
+    heads = [_plain(column.header) for column in shown.columns]
+    lines = [f"**{shown.title}**", "", _line(heads), _line(["---"] * len(heads))]
     lines += [_line(row) for row in zip(*cells, strict=True)]
     return "\n".join((*lines, ""))
 
@@ -150,8 +150,10 @@ def filled(page: str, conditions: Mapping[str, str], results: str) -> str:
     _, end, tail = rest.partition(_END)
     if not (begin and end):
         raise ValueError(f"the page has no {_BEGIN} and {_END}")
-    told = ", ".join(f"{what} {which}" for what, which in conditions.items())
-    body = f"\nMeasured on {told}.\n\n{results}\n"
+    described = ", ".join(
+        f"{condition} {which}" for condition, which in conditions.items()
+    )
+    body = f"\nMeasured on {described}.\n\n{results}\n"
     return f"{head}{begin}{line}{newline}{body}{end}{tail}"
 
 

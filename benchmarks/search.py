@@ -52,7 +52,7 @@ class Dialogue(NamedTuple):
 
 def dialogues(path: Path) -> list[Dialogue]:
     """Read the dialogues of LoCoMo and their questions with evidence."""
-    found: list[Dialogue] = []
+    samples: list[Dialogue] = []
     for sample in json.loads(path.read_bytes()):
         turns: dict[str, dict[str, str]] = {}
         for name, value in sample["conversation"].items():
@@ -63,8 +63,8 @@ def dialogues(path: Path) -> list[Dialogue]:
             if question["evidence"]:
                 evidence = frozenset(question["evidence"])
                 questions.append(Question(question["question"], evidence))
-        found.append(Dialogue(sample["sample_id"], turns, questions))
-    return found
+        samples.append(Dialogue(sample["sample_id"], turns, questions))
+    return samples
 
 
 def _said(turn: Mapping[str, Any]) -> str:
@@ -103,8 +103,8 @@ def all_words(dialogue: Dialogue) -> Search:
 
     def search(text: str) -> Iterable[str]:
         wanted = set(_words(text))
-        found = [turn for turn, words in documents.items() if wanted <= words.keys()]
-        return found[::-1][:_TOP]
+        matching = [turn for turn, words in documents.items() if wanted <= words.keys()]
+        return matching[::-1][:_TOP]
 
     return search
 
@@ -167,10 +167,10 @@ def recall(pairs: Iterable[tuple[Search, Dialogue]]) -> Recall:
     for search, dialogue in pairs:
         for question in dialogue.questions:
             try:
-                found = set(search(question.text))
+                found_turns = set(search(question.text))
             except InvalidEvent:  # no word
-                found = set()
-            shares.append(len(found & question.evidence) / len(question.evidence))
+                found_turns = set()
+            shares.append(len(found_turns & question.evidence) / len(question.evidence))
     return Recall(fmean(shares), fmean(share > 0 for share in shares))
 
 

@@ -44,9 +44,9 @@ def served(folder: Path) -> Iterator[tuple[str, int]]:
     secret.chmod(0o600)
     environ = {**os.environ, "REFOLD_TOKEN_SECRET_FILE": str(secret)}
     store = f"sqlite:///{folder}/served.db"
-    with refold.open(store) as made:
+    with refold.open(store) as opened:
         for number in range(WRITERS):
-            session = made.session(user_id="ada", session_id=f"s{number}")
+            session = opened.session(user_id="ada", session_id=f"s{number}")
             session.append(refold.UserInput(text="begun"))
     command = [sys.executable, "-m", "refold", "--db", store, "serve", "--port", "0"]
     with subprocess.Popen(
@@ -68,7 +68,7 @@ def token() -> str:
 
 def more(url: str, folder: Path) -> list[float]:
     """How much longer an append over HTTP took than its pair here, in ms."""
-    found: list[float] = []
+    latencies: list[float] = []
     headers = {"Authorization": f"Bearer {token()}"}
     with (
         refold.open(f"sqlite:///{folder}/here.db") as store,
@@ -85,8 +85,8 @@ def more(url: str, folder: Path) -> list[float]:
             there = time.perf_counter()
             sent.raise_for_status()
             if number >= 50:
-                found.append(((there - here) - (here - began)) * 1000)
-    return found
+                latencies.append(((there - here) - (here - began)) * 1000)
+    return latencies
 
 
 async def lags(url: str, pace: float) -> list[float]:
@@ -166,15 +166,16 @@ def main() -> int:
             before = memory(pid)
             late = asyncio.run(lags(url, PACE_SEC))
             grown = memory(pid) - before
-    found = (
+    figures = (
         ("ms more than in process, median", median(extra), MORE_MS),
         (f"ms that {TAILS} tails are late, p95", quantiles(late, n=20)[-1], LAG_MS),
         ("MB grown", grown, GROWTH_MB),
     )
     missed = 0
-    for what, value, most in found:
-        missed += value > most
-        print(f"{what}: {value:.3g} (at most {most:g})")
+    for title, value, most in figures:
+        if value > most:
+            missed += 1
+        print(f"{title}: {value:.3g} (at most {most:g})")
     return int(bool(missed))
 
 

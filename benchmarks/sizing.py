@@ -45,12 +45,12 @@ def fill(store: SessionStore, begin: int, sessions: int) -> None:
             "session_id": f"s-{index}",
         }
         session = store.session(**names)
-        events = [one for n in range(EVENTS_PER_SESSION // 5) for one in turn(n)]
+        events = [event for n in range(EVENTS_PER_SESSION // 5) for event in turn(n)]
         for start in range(0, EVENTS_PER_SESSION, EVENTS_PER_APPEND):
             session.append(events[start : start + EVENTS_PER_APPEND])
 
 
-def used(what: str, count: int, unit: str, work: Callable[[], object]) -> None:
+def used(work_name: str, count: int, unit: str, work: Callable[[], object]) -> None:
     """Print the CPU that ``work`` takes, per item."""
     begun = time.process_time()
     since = time.perf_counter()
@@ -60,7 +60,7 @@ def used(what: str, count: int, unit: str, work: Callable[[], object]) -> None:
     each = cpu / max(count, 1) * 1e6
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     timed = f"{cpu:9.2f} s of CPU {wall:9.2f} s {most:6.0f} MiB at most"
-    print(f"{what:28} {timed} {each:10.1f} us {unit}", flush=True)
+    print(f"{work_name:28} {timed} {each:10.1f} us {unit}", flush=True)
 
 
 def drained(items: Iterable[object]) -> int:
@@ -90,20 +90,27 @@ def run(folder: Path, sessions: int) -> None:
         fill(store, sessions, new)
         listed = lambda: drained(store.sessions(limit=sessions))  # noqa: E731  # ``used`` calls it
         used("list the sessions", sessions, "a session", listed)
-        some = [
+        chosen = [
             store.session(user_id=f"user-{n // SESSIONS_PER_USER}", session_id=f"s-{n}")
             for n in range(0, sessions, max(1, sessions // 200))
         ]
-        used("a context without a view", len(some), "a context", lambda: shown(some))
-        prepared(some)
-        used("a context by a stored view", len(some), "a context", lambda: shown(some))
+        used(
+            "a context without a view", len(chosen), "a context", lambda: shown(chosen)
+        )
+        prepared(chosen)
+        used(
+            "a context by a stored view",
+            len(chosen),
+            "a context",
+            lambda: shown(chosen),
+        )
         used("prove what is new", events, "an event", lambda: since_seal(store))
         used("prove all chains", events, "an event", lambda: proved(store, True))
         used("prove all", events, "an event", lambda: proved(store, False))
         used("prove the tree", sessions, "a session", store.verify_seals)
         used("erase a user", 1, "a user", lambda: store.erase("user-0", "asked"))
-        keys = sum(one.stat().st_size for one in folder.glob("home/**/*.db*"))
-        total = sum(one.stat().st_size for one in folder.glob("refold.db*"))
+        keys = sum(file.stat().st_size for file in folder.glob("home/**/*.db*"))
+        total = sum(file.stat().st_size for file in folder.glob("refold.db*"))
     there = events + new * EVENTS_PER_SESSION
     print(f"{there} events: {total / there:.0f} bytes an event;")
     print(f"{sessions} sessions: {keys / sessions:.0f} bytes of keys a session")

@@ -79,9 +79,9 @@ class Board(SqlTrackingRecorder):
             connection.execute(row.values(status="closed"))
 
     def shown(self) -> list[str]:
-        rows = self.rows.c
-        found = self.database.read(select(rows.code, rows.status).order_by(rows.code))
-        return [f"{row.code}: {row.status}" for row in found]
+        columns = self.rows.c
+        query = select(columns.code, columns.status).order_by(columns.code)
+        return [f"{row.code}: {row.status}" for row in self.database.read(query)]
 
 
 class BoardOfTickets(Projection[Board]):

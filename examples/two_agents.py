@@ -70,8 +70,8 @@ def lead(folder: Path) -> None:
         url = f"http://127.0.0.1:{(folder / 'port').read_text()}/"
         data = json.dumps(request).encode()
         with urllib.request.urlopen(url, data, timeout=10) as answer:
-            told: dict[str, Any] = json.load(answer)
-            return told
+            task: dict[str, Any] = json.load(answer)
+            return task
 
     with refold.open(f"sqlite:///{folder}/lead.db") as store:
         session = store.session(user_id="ada", session_id="s-1")

@@ -26,12 +26,12 @@ import refold
 from refold.adapters.frameworks.agent_framework import RefoldHistoryProvider
 
 ANSWERS = json.loads((Path(__file__).parent / "sample/answers.json").read_text())
-ASKED = ["Is my parcel there? I am ada@example.org.", "Thank you."]
+QUESTIONS = ["Is my parcel there? I am ada@example.org.", "Thank you."]
 
 
 @tool(approval_mode="never_require")
 def parcel(owner: str) -> str:
-    """Say where a parcel is."""
+    """Return where a parcel is."""
     return f"parcel of {owner}: desk 2"
 
 
@@ -42,25 +42,22 @@ class FromFile(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
         self,
         *,
         messages: Sequence[Message],
-        stream: bool,  # noqa: ARG002  # it never does
-        options: Mapping[str, Any],  # noqa: ARG002  # the file knows better
+        stream: bool,  # noqa: ARG002  # it never streams
+        options: Mapping[str, Any],  # noqa: ARG002  # the file has the answers
         **_: Any,
     ) -> Awaitable[ChatResponse]:
-        said = sum(message.role == "assistant" for message in messages)
-        made = ANSWERS[said]
-        name = f"{said:08d}"
-        if "call" in made:
-            given = made["arguments"]
-            call = Content.from_function_call(
-                f"call_{name}", made["call"], arguments=given
+        number = sum(message.role == "assistant" for message in messages)
+        answer = ANSWERS[number]
+        if "call" in answer:
+            content = Content.from_function_call(
+                f"call_{number:08d}", answer["call"], arguments=answer["arguments"]
             )
-            answer = Message("assistant", [call], message_id=f"msg_{name}")
         else:
-            text = Content.from_text(made["text"])
-            answer = Message("assistant", [text], message_id=f"msg_{name}")
+            content = Content.from_text(answer["text"])
+        message = Message("assistant", [content], message_id=f"msg_{number:08d}")
 
         async def response() -> ChatResponse:
-            return ChatResponse(messages=[answer])
+            return ChatResponse(messages=[message])
 
         return response()
 
@@ -77,11 +74,11 @@ async def main(url: str) -> None:
         )
         session = AgentSession(session_id="parcels")
         before = await history.get_messages("parcels")
-        text = ASKED[sum(message.role == "user" for message in before)]
-        result = await agent.run(text, session=session)
+        asked = sum(message.role == "user" for message in before)
+        result = await agent.run(QUESTIONS[asked], session=session)
         print(result.text)
-        kept = await history.get_messages("parcels")
-        print([message.to_dict() for message in kept[-4:]])
+        stored = await history.get_messages("parcels")
+        print([message.to_dict() for message in stored[-4:]])
 
 
 asyncio.run(main(sys.argv[1]))

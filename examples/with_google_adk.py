@@ -20,12 +20,12 @@ import refold
 from refold.adapters.frameworks.google_adk import RefoldSessionService
 
 ANSWERS = json.loads((Path(__file__).parent / "sample/answers.json").read_text())
-ASKED = ["Is my parcel there? I am ada@example.org.", "Thank you."]
+QUESTIONS = ["Is my parcel there? I am ada@example.org.", "Thank you."]
 PLACE: dict[str, str] = {"user_id": "ada", "session_id": "parcels"}
 
 
 def parcel(owner: str) -> dict[str, str]:
-    """Say where a parcel is."""
+    """Return where a parcel is."""
     return {"found": f"parcel of {owner}: desk 2"}
 
 
@@ -35,13 +35,15 @@ class FromFile(BaseLlm):
     async def generate_content_async(
         self,
         llm_request: Any,
-        stream: bool = False,  # noqa: ARG002  # as it is called
+        stream: bool = False,  # noqa: ARG002  # ADK passes it
     ) -> AsyncIterator[LlmResponse]:
-        said = [one for one in llm_request.contents if one.role == "model"]
-        made = ANSWERS[len(said)]
-        part = Part(text=made.get("text"))
-        if "call" in made:
-            call = FunctionCall(name=made["call"], args=made["arguments"])
+        answered = [
+            content for content in llm_request.contents if content.role == "model"
+        ]
+        answer = ANSWERS[len(answered)]
+        part = Part(text=answer.get("text"))
+        if "call" in answer:
+            call = FunctionCall(name=answer["call"], args=answer["arguments"])
             part = Part(function_call=call)
         yield LlmResponse(content=Content(role="model", parts=[part]))
 
@@ -60,9 +62,9 @@ async def main(url: str) -> None:
         session = await service.get_session(app_name="post", **PLACE)
         if session is None:
             session = await service.create_session(app_name="post", **PLACE)
-        before = [one for one in session.events if one.author == "user"]
-        said = Content(role="user", parts=[Part(text=ASKED[len(before)])])
-        async for event in runner.run_async(**PLACE, new_message=said):
+        asked = [event for event in session.events if event.author == "user"]
+        question = Content(role="user", parts=[Part(text=QUESTIONS[len(asked)])])
+        async for event in runner.run_async(**PLACE, new_message=question):
             if event.is_final_response():
                 print(event.content.parts[0].text)
         session = await service.get_session(app_name="post", **PLACE)

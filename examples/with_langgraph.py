@@ -15,7 +15,7 @@ import refold
 from refold.adapters.frameworks.langgraph import RefoldSaver
 
 ANSWERS = json.loads((Path(__file__).parent / "sample/answers.json").read_text())
-ASKED = ["Is my parcel there? I am ada@example.org.", "Thank you."]
+QUESTIONS = ["Is my parcel there? I am ada@example.org.", "Thank you."]
 THREAD: Any = {"configurable": {"thread_id": "parcels"}}
 
 
@@ -26,13 +26,16 @@ def parcel(owner: str) -> str:
 
 def answer(state: MessagesState) -> Any:
     """Return the next answer from the file, by the number of answers so far."""
-    said = sum(isinstance(message, AIMessage) for message in state["messages"])
-    made = ANSWERS[said]
-    name = f"call_{said:08d}"
-    if "call" in made:
-        call = {"name": made["call"], "args": made["arguments"], "id": name}
-        return {"messages": [AIMessage(content="", tool_calls=[call])]}
-    return {"messages": [AIMessage(content=made["text"])]}
+    number = sum(isinstance(message, AIMessage) for message in state["messages"])
+    chosen = ANSWERS[number]
+    if "call" not in chosen:
+        return {"messages": [AIMessage(content=chosen["text"])]}
+    call = {
+        "name": chosen["call"],
+        "args": chosen["arguments"],
+        "id": f"call_{number:08d}",
+    }
+    return {"messages": [AIMessage(content="", tool_calls=[call])]}
 
 
 def use_tools(state: MessagesState) -> Any:
@@ -45,24 +48,25 @@ def use_tools(state: MessagesState) -> Any:
     return {"messages": results}
 
 
-def goes_on(state: MessagesState) -> str:
-    """To the tools, if the last message calls some."""
+def next_node(state: MessagesState) -> str:
+    """Return the node of the tools if the last message calls some, or the end."""
     return "tools" if getattr(state["messages"][-1], "tool_calls", ()) else END
 
 
 def main(url: str) -> None:
     """Ask the next question, and print the answer and the newest stored messages."""
-    made = StateGraph(MessagesState)
-    made.add_node("model", answer)
-    made.add_node("tools", use_tools)
-    made.add_edge(START, "model")
-    made.add_conditional_edges("model", goes_on, ["tools", END])
-    made.add_edge("tools", "model")
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", answer)
+    builder.add_node("tools", use_tools)
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", next_node, ["tools", END])
+    builder.add_edge("tools", "model")
     with refold.open(url) as store:
-        graph = made.compile(checkpointer=RefoldSaver(store, user_id="ada"))
+        graph = builder.compile(checkpointer=RefoldSaver(store, user_id="ada"))
         before = graph.get_state(THREAD).values.get("messages", [])
-        text = ASKED[sum(isinstance(message, HumanMessage) for message in before)]
-        result = graph.invoke({"messages": [HumanMessage(content=text)]}, THREAD)
+        asked = sum(isinstance(message, HumanMessage) for message in before)
+        question = HumanMessage(content=QUESTIONS[asked])
+        result = graph.invoke({"messages": [question]}, THREAD)
         print(result["messages"][-1].content)
         print(graph.get_state(THREAD).values["messages"][-4:])
 

@@ -17,30 +17,42 @@ import refold
 from refold.adapters.frameworks.openai_agents import RefoldSession
 
 ANSWERS = json.loads((Path(__file__).parent / "sample/answers.json").read_text())
-ASKED = ["Is my parcel there? I am ada@example.org.", "Thank you."]
+QUESTIONS = ["Is my parcel there? I am ada@example.org.", "Thank you."]
 
 
 @function_tool
 def parcel(owner: str) -> str:
-    """Say where a parcel is."""
+    """Return where a parcel is."""
     return f"parcel of {owner}: desk 2"
 
 
 def answer(call: Any) -> list[Any]:
     """Return the next answer from the file, by the number of answers so far."""
-    told = ("function_call", "assistant")
-    said = [one for one in call.input if one.get("role", one.get("type")) in told]
-    made = ANSWERS[len(said)]
-    name = f"{len(said):08d}"
-    if "call" in made:
-        given = json.dumps(made["arguments"])
-        about = {"name": made["call"], "arguments": given, "call_id": f"call_{name}"}
-        return [
-            ResponseFunctionToolCall(type="function_call", id=f"fc_{name}", **about)
-        ]
-    text = {"type": "output_text", "text": made["text"], "annotations": []}
-    about = {"role": "assistant", "status": "completed", "content": [text]}
-    return [ResponseOutputMessage(type="message", id=f"msg_{name}", **about)]
+    number = 0  # answers so far
+    for item in call.input:
+        if item.get("role", item.get("type")) in ("function_call", "assistant"):
+            number += 1
+    chosen = ANSWERS[number]
+    if "call" in chosen:
+        tool_call = ResponseFunctionToolCall(
+            type="function_call",
+            id=f"fc_{number:08d}",
+            call_id=f"call_{number:08d}",
+            name=chosen["call"],
+            arguments=json.dumps(chosen["arguments"]),
+        )
+        return [tool_call]
+    text = {"type": "output_text", "text": chosen["text"], "annotations": []}
+    message = ResponseOutputMessage.model_validate(
+        {
+            "type": "message",
+            "id": f"msg_{number:08d}",
+            "role": "assistant",
+            "status": "completed",
+            "content": [text],
+        }
+    )
+    return [message]
 
 
 async def main(url: str) -> None:
@@ -53,9 +65,12 @@ async def main(url: str) -> None:
         )
         model = ScriptedModel([{"responder": answer}] * 2)
         agent = Agent(name="desk", model=model, tools=[parcel])
-        before = [one for one in await session.get_items() if one.get("role") == "user"]
-        text = ASKED[len(before)]
-        result = await Runner.run(agent, text, session=session, run_config=config)
+        asked = 0
+        for item in await session.get_items():
+            if item.get("role") == "user":
+                asked += 1
+        question = QUESTIONS[asked]
+        result = await Runner.run(agent, question, session=session, run_config=config)
         print(result.final_output)
         print(await session.get_items(4))
 

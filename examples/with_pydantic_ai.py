@@ -18,34 +18,41 @@ import refold
 from refold.adapters.frameworks.pydantic_ai import RefoldConversationStore
 
 ANSWERS = json.loads((Path(__file__).parent / "sample/answers.json").read_text())
-ASKED = ["Is my parcel there? I am ada@example.org.", "Thank you."]
+QUESTIONS = ["Is my parcel there? I am ada@example.org.", "Thank you."]
 
 
 def parcel(owner: str) -> str:
-    """Say where a parcel is."""
+    """Return where a parcel is."""
     return f"parcel of {owner}: desk 2"
 
 
 def answer(messages: list[Any], _: Any) -> ModelResponse:
     """Return the next answer from the file, by the number of answers so far."""
-    made = ANSWERS[sum(one.kind == "response" for one in messages)]
-    if "call" in made:
-        return ModelResponse(parts=[ToolCallPart(made["call"], made["arguments"])])
-    return ModelResponse(parts=[TextPart(made["text"])])
+    number = sum(message.kind == "response" for message in messages)
+    chosen = ANSWERS[number]
+    if "call" in chosen:
+        return ModelResponse(parts=[ToolCallPart(chosen["call"], chosen["arguments"])])
+    return ModelResponse(parts=[TextPart(chosen["text"])])
 
 
 async def main(url: str) -> None:
     """Ask the next question, and print the answer and the newest stored messages."""
     with refold.open(url) as store:
-        kept = RefoldConversationStore(store, user_id="ada")
-        agent = Agent(FunctionModel(answer), tools=[parcel], capabilities=[kept.filter])
-        told = await kept.load("parcels") or Conversation(conversation_id="parcels")
-        text = ASKED[1 if told.messages else 0]
-        result = await agent.run(text, conversation=told)
-        await kept.save(result)
+        conversations = RefoldConversationStore(store, user_id="ada")
+        agent = Agent(
+            FunctionModel(answer),
+            tools=[parcel],
+            capabilities=[conversations.filter],
+        )
+        conversation = await conversations.load("parcels")
+        if conversation is None:
+            conversation = Conversation(conversation_id="parcels")
+        question = QUESTIONS[1] if conversation.messages else QUESTIONS[0]
+        result = await agent.run(question, conversation=conversation)
+        await conversations.save(result)
         print(result.output)
-        again = await kept.load("parcels", limit=4)
-        print(again and again.messages)
+        newest = await conversations.load("parcels", limit=4)
+        print(newest and newest.messages)
 
 
 asyncio.run(main(sys.argv[1]))

@@ -17,12 +17,12 @@ import refold
 from refold.adapters.frameworks.strands import RefoldSessionRepository
 
 ANSWERS = json.loads((Path(__file__).parent / "sample/answers.json").read_text())
-ASKED = ["Is my parcel there? I am ada@example.org.", "Thank you."]
+QUESTIONS = ["Is my parcel there? I am ada@example.org.", "Thank you."]
 
 
 @tool
 def parcel(owner: str) -> str:
-    """Say where a parcel is."""
+    """Return where a parcel is."""
     return f"parcel of {owner}: desk 2"
 
 
@@ -30,52 +30,55 @@ class FromFile(Model):
     """Returns the next answer from the file, by the number of answers so far."""
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        """The events of one answer."""
-        said = sum(message["role"] == "assistant" for message in messages)
-        made = ANSWERS[said]
+        """Yield the events of one answer."""
+        number = sum(message["role"] == "assistant" for message in messages)
+        answer = ANSWERS[number]
         yield {"messageStart": {"role": "assistant"}}
-        if "call" in made:
-            about = {"name": made["call"], "toolUseId": f"call_{said:08d}"}
-            yield {"contentBlockStart": {"start": {"toolUse": about}}}
-            given = json.dumps(made["arguments"])
-            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": given}}}}
+        if "call" in answer:
+            call = {"name": answer["call"], "toolUseId": f"call_{number:08d}"}
+            yield {"contentBlockStart": {"start": {"toolUse": call}}}
+            arguments = json.dumps(answer["arguments"])
+            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": arguments}}}}
         else:
             yield {"contentBlockStart": {"start": {}}}
-            yield {"contentBlockDelta": {"delta": {"text": made["text"]}}}
+            yield {"contentBlockDelta": {"delta": {"text": answer["text"]}}}
         yield {"contentBlockStop": {}}
-        stopped = "tool_use" if "call" in made else "end_turn"
-        yield {"messageStop": {"stopReason": stopped}}
+        stop_reason = "tool_use" if "call" in answer else "end_turn"
+        yield {"messageStop": {"stopReason": stop_reason}}
 
     def structured_output(self, *_: Any, **__: Any) -> Any:
-        """It has none."""
+        """Refuse: the file has no structured output."""
         raise NotImplementedError
 
     def update_config(self, **_: Any) -> None:
-        """There is nothing to set."""
+        """Do nothing: there is nothing to set."""
 
     def get_config(self) -> Any:
-        """Nothing is set."""
+        """Return the settings, of which there are none."""
         return {}
 
 
 def main(url: str) -> None:
     """Ask the next question, and print the answer and the newest stored messages."""
     with refold.open(url) as store:
-        kept = RefoldSessionRepository(store, user_id="ada")
-        manager = RepositorySessionManager("parcels", session_repository=kept)
+        repository = RefoldSessionRepository(store, user_id="ada")
+        manager = RepositorySessionManager("parcels", session_repository=repository)
         agent = Agent(
             model=FromFile(),
             tools=[parcel],
             agent_id="desk",
             session_manager=manager,
-            hooks=[kept.filter("parcels")],
+            hooks=[repository.filter("parcels")],
             callback_handler=None,
         )
-        before = [one for one in agent.messages if "text" in one["content"][0]]
-        asked = sum(one["role"] == "user" for one in before)
-        result = agent(ASKED[asked])
+        asked = 0
+        for message in agent.messages:
+            if message["role"] == "user" and "text" in message["content"][0]:
+                asked += 1
+        result = agent(QUESTIONS[asked])
         print(str(result).strip())
-        print([one.message for one in kept.list_messages("parcels", "desk")[-4:]])
+        stored = repository.list_messages("parcels", "desk")
+        print([message.message for message in stored[-4:]])
 
 
 main(sys.argv[1])

@@ -294,14 +294,14 @@ def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None
 def missing(page: str, part: list[tuple[Block, str]], printed: list[str]) -> list[str]:
     """Return the lines that a page shows as output and its command does not print."""
     given = GIVEN.get(page, Given())
-    said = ""
-    found = list[str]()
+    previous = ""
+    lines_missing = list[str]()
     for (block, _), now in zip(part, printed, strict=True):
         if block.language == "text" and not _without(block.text, given):
             lines = map(_steady, block.text.splitlines())
-            found += [line for line in lines if line not in _steady(said)]
-        said = now or said
-    return found
+            lines_missing += [line for line in lines if line not in _steady(previous)]
+        previous = now or previous
+    return lines_missing
 
 
 def _steady(text: str) -> str:

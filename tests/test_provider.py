@@ -196,8 +196,8 @@ def test_answers_are_compressed_only_for_clients_that_accept_it(
 
 
 def test_the_server_answers_many_streams_at_once(provider: Provider) -> None:
-    held = answer("A text of several pieces.").holding(after=3)
-    provider.reply(*[held] * 64)
+    reply = answer("A text of several pieces.").holding(after=3)
+    provider.reply(*[reply] * 64)
     body = json.dumps({"tools": TOOLS, "stream": True}).encode()
 
     with contextlib.ExitStack() as connections:

@@ -60,14 +60,14 @@ def breaking_changes(old: str, new: str) -> list[str]:
     """Return the changes between two dumps that can break a caller."""
     before = _parsed(old)
     after = _parsed(new)
-    found: list[str] = []
+    changes: list[str] = []
     for name, module in before.items():
         if name not in after:
-            found.append(f"{name}: the module was removed")
+            changes.append(f"{name}: the module was removed")
             continue
         for change in griffe.find_breaking_changes(module, after[name]):
-            found.append(_described(name, change))
-    return found
+            changes.append(_described(name, change))
+    return changes
 
 
 def _described(module: str, change: griffe.Breakage) -> str:
@@ -101,28 +101,28 @@ def _members(
         member = module.members.get(name)
         if member is None or member.is_module:
             continue
-        found = _target(member)
-        if isinstance(found, griffe.Class):
-            yield from _class(found, name)
-        elif isinstance(found, griffe.Function):
-            yield from [*_function(found, name, ""), "", ""]
-        elif isinstance(found, griffe.Attribute):
-            yield from [f"{name}: {_annotation(found.annotation)}", "", ""]
+        target = _target(member)
+        if isinstance(target, griffe.Class):
+            yield from _class(target, name)
+        elif isinstance(target, griffe.Function):
+            yield from [*_function(target, name, ""), "", ""]
+        elif isinstance(target, griffe.Attribute):
+            yield from [f"{name}: {_annotation(target.annotation)}", "", ""]
 
 
 def _target(member: griffe.Object | griffe.Alias) -> griffe.Object | griffe.Alias:
     """Follow imports, and a second name of a function (``open = open_store``)."""
-    found = member.final_target if isinstance(member, griffe.Alias) else member
-    if isinstance(found, griffe.Attribute) and found.parent is not None:
-        named = found.parent.members.get(str(found.value))
+    target = member.final_target if isinstance(member, griffe.Alias) else member
+    if isinstance(target, griffe.Attribute) and target.parent is not None:
+        named = target.parent.members.get(str(target.value))
         if isinstance(named, griffe.Function):
             return named
-    return found
+    return target
 
 
-def _class(found: griffe.Object | griffe.Alias, name: str) -> Iterator[str]:
+def _class(described: griffe.Object | griffe.Alias, name: str) -> Iterator[str]:
     yield f"class {name}:"
-    members = {**found.inherited_members, **found.members}
+    members = {**described.inherited_members, **described.members}
     empty = True
     for member_name in sorted(members):
         if member_name.startswith("_") and member_name != "__init__":

@@ -65,21 +65,25 @@ def run(
 ) -> int:
     """Measure, print, and write the files; return 1 without any compaction."""
     console = Console(width=None if sys.stdout.isatty() else 160)
-    found = list(boundaries(folder))
-    if not found:
+    found_boundaries = list(boundaries(folder))
+    if not found_boundaries:
         console.print(f"there is no compaction of a client in {folder}")
         return 1
     begin = time.process_time()
-    results = {CLIENT: _each(found, lambda boundary: Compacted(boundary.summary))}
+    results = {
+        CLIENT: _each(found_boundaries, lambda boundary: Compacted(boundary.summary))
+    }
     if command is not None:
-        results[COMMAND] = _each(found, lambda boundary: by_command(boundary, command))
+        results[COMMAND] = _each(
+            found_boundaries, lambda boundary: by_command(boundary, command)
+        )
     for strategy in strategies:
-        results[strategy] = _each(found, _compactor(strategy))
+        results[strategy] = _each(found_boundaries, _compactor(strategy))
     seconds = time.process_time() - begin
-    tables = [promises(_checks(results)), _survivals(results, len(found))]
+    tables = [promises(_checks(results)), _survivals(results, len(found_boundaries))]
     for printed in tables:
         show(console, printed)
-    console.print(f"{len(found)} compactions, {seconds:.0f} s of CPU")
+    console.print(f"{len(found_boundaries)} compactions, {seconds:.0f} s of CPU")
     if json is not None:
         figures = {
             name: [asdict(survival) for survival in survivals]
@@ -99,9 +103,9 @@ def _compactor(strategy: str) -> Callable[[Boundary], Compacted]:
 
 
 def _each(
-    found: Iterable[Boundary], compact: Callable[[Boundary], Compacted]
+    client_compactions: Iterable[Boundary], compact: Callable[[Boundary], Compacted]
 ) -> list[Survival]:
-    return [survival(boundary, compact(boundary)) for boundary in found]
+    return [survival(boundary, compact(boundary)) for boundary in client_compactions]
 
 
 def _checks(results: dict[str, list[Survival]]) -> list[Check]:
@@ -143,7 +147,7 @@ def _checks(results: dict[str, list[Survival]]) -> list[Check]:
 
 
 def _survivals(results: dict[str, list[Survival]], count: int) -> Table:
-    made = table(
+    rendered = table(
         f"{count} compactions: the share that survives, with its 95 % interval",
         "",
         *_MEASURES.values(),
@@ -154,14 +158,14 @@ def _survivals(results: dict[str, list[Survival]], count: int) -> Table:
     for name, survivals in results.items():
         cells = [_cell(_values(survivals, measure)) for measure in _MEASURES]
         summaries = median(survival.summary for survival in survivals)
-        made.add_row(
+        rendered.add_row(
             name,
             *cells,
             f"{middle(survivals):,.0f}",
             f"{summaries:,.0f}" if summaries else "–",
             _cell(_values(survivals, "named")),
         )
-    return made
+    return rendered
 
 
 def _values(survivals: Iterable[Survival], measure: str) -> list[float]:

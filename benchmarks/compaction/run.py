@@ -150,14 +150,16 @@ def measured(path: Path, options: Options) -> list[Figure]:
     base = next(outcome for outcome in compared.outcomes if outcome.name == "keep_all")
     return [
         Figure(
-            one.label,
+            compared_outcome.label,
             name,
-            one.tokens_total / base.tokens_total,
-            (one.total_cost or 0.0) / (base.total_cost or 1.0),
-            1.0 if one.reference_recall is None else one.reference_recall,
-            one.ledger_recall["files"],
+            compared_outcome.tokens_total / base.tokens_total,
+            (compared_outcome.total_cost or 0.0) / (base.total_cost or 1.0),
+            1.0
+            if compared_outcome.reference_recall is None
+            else compared_outcome.reference_recall,
+            compared_outcome.ledger_recall["files"],
         )
-        for one in compared.outcomes
+        for compared_outcome in compared.outcomes
     ]
 
 
@@ -191,32 +193,35 @@ def _later(draft: Draft, by: timedelta, mark: str) -> Draft:
 
 def front(figures: Sequence[Figure]) -> list[Mean]:
     """The strategies that ran on all files, the best recall first."""
-    all_files = {one.file for one in figures}
+    all_files = {figure.file for figure in figures}
     means = []
-    for name in dict.fromkeys(one.strategy for one in figures):
-        own = [one for one in figures if one.strategy == name]
-        if {one.file for one in own} == all_files:
+    for name in dict.fromkeys(figure.strategy for figure in figures):
+        own = [figure for figure in figures if figure.strategy == name]
+        if {figure.file for figure in own} == all_files:
             tokens, dollars, recall = (fmean(getattr(o, k) for o in own) for k in _AXES)
-            least = min(one.recall for one in own)
-            kept = [one.files for one in own if one.files is not None]
+            least = min(figure.recall for figure in own)
+            kept = [figure.files for figure in own if figure.files is not None]
             files = fmean(kept) if kept else None
             means.append(Mean(name, tokens, dollars, recall, least, files, best=False))
-    told = [replace(one, best=not any(_beats(o, one) for o in means)) for one in means]
-    return sorted(told, key=lambda one: (-one.recall, one.dollars))
+    marked = [
+        replace(figure, best=not any(_beats(o, figure) for o in means))
+        for figure in means
+    ]
+    return sorted(marked, key=lambda figure: (-figure.recall, figure.dollars))
 
 
 _AXES: Final = ("tokens", "dollars", "recall")
 
 
-def _beats(one: Mean, other: Mean) -> bool:
+def _beats(mean: Mean, other: Mean) -> bool:
     """Whether it is better in one figure and no worse in the others."""
-    mine = (-one.tokens, -one.dollars, one.recall)
+    values = (-mean.tokens, -mean.dollars, mean.recall)
     others = (-other.tokens, -other.dollars, other.recall)
-    return mine != others and all(a >= b for a, b in zip(mine, others, strict=True))
+    return values != others and all(a >= b for a, b in zip(values, others, strict=True))
 
 
 def _checks(means: Sequence[Mean]) -> list[Check]:
-    own = next(one for one in means if one.strategy == default_of_prepare().name)
+    own = next(mean for mean in means if mean.strategy == default_of_prepare().name)
     return [
         Check(f"references kept by {own.strategy}", own.recall, least=0.95),
         Check("files kept by name", own.files, least=1.0),
@@ -227,29 +232,33 @@ def _checks(means: Sequence[Mean]) -> list[Check]:
 
 def _means(means: Sequence[Mean]) -> Table:
     heads = ("strategy", "tokens", "dollars", "recall", "least", "files", "front")
-    made = table("All files, relative to keep_all", *heads)
-    for one in means:
-        shares = (one.tokens, one.dollars, one.recall, one.least, one.files)
-        made.add_row(
-            _short(one.strategy), *map(_figure, shares), "✓" if one.best else ""
+    rendered = table("All files, relative to keep_all", *heads)
+    for mean in means:
+        shares = (mean.tokens, mean.dollars, mean.recall, mean.least, mean.files)
+        rendered.add_row(
+            _short(mean.strategy), *map(_figure, shares), "✓" if mean.best else ""
         )
-    return made
+    return rendered
 
 
 def _each(figures: Sequence[Figure]) -> Table:
-    files = [*dict.fromkeys(one.file for one in figures)]
-    made = table(
+    files = [*dict.fromkeys(figure.file for figure in figures)]
+    rendered = table(
         "Each file where less is sent: tokens / dollars / recall", "strategy", *files
     )
-    told = {(one.strategy, one.file): one for one in figures if one.tokens < 1}
-    for name in dict.fromkeys(name for name, _ in told):
-        own = (told.get((name, file)) for file in files)
+    by_strategy_and_file = {
+        (figure.strategy, figure.file): figure
+        for figure in figures
+        if figure.tokens < 1
+    }
+    for name in dict.fromkeys(name for name, _ in by_strategy_and_file):
+        own = (by_strategy_and_file.get((name, file)) for file in files)
         cells = (
-            " / ".join(f"{getattr(one, k):.2f}" for k in _AXES) if one else "–"
-            for one in own
+            " / ".join(f"{getattr(figure, k):.2f}" for k in _AXES) if figure else "–"
+            for figure in own
         )
-        made.add_row(_short(name), *cells)
-    return made
+        rendered.add_row(_short(name), *cells)
+    return rendered
 
 
 def _figure(share: float | None) -> str:
@@ -271,14 +280,14 @@ def draw(means: Sequence[Mean], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
-    for one in means:
-        colour = "#0072b2" if one.best else "#999999"
-        axes.scatter(one.dollars, one.recall, s=30 + 300 * one.tokens, color=colour)
+    for mean in means:
+        colour = "#0072b2" if mean.best else "#999999"
+        axes.scatter(mean.dollars, mean.recall, s=30 + 300 * mean.tokens, color=colour)
         axes.annotate(
-            _short(one.strategy), (one.dollars, one.recall), fontsize=8,
+            _short(mean.strategy), (mean.dollars, mean.recall), fontsize=8,
             xytext=(6, 6), textcoords="offset points",
         )  # fmt: skip
-    line = sorted((one.dollars, one.recall) for one in means if one.best)
+    line = sorted((mean.dollars, mean.recall) for mean in means if mean.best)
     best: list[tuple[float, float]] = []
     for dollars, recall in line:
         if not best or recall > best[-1][1]:

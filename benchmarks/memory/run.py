@@ -82,24 +82,24 @@ class Known:
         return fmean(run.success or 0.0 for run in self.shown)
 
 
-def predictions(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
+def predictions(memory: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """Returns all predictions of memory about the other runs."""
     return [
-        *_success(known, others),
-        *_next_tool(known, others),
-        *_errors(known, others),
-        *_length(known, others),
+        *_success(memory, others),
+        *_next_tool(memory, others),
+        *_errors(memory, others),
+        *_length(memory, others),
     ]
 
 
-def _success(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
+def _success(memory: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """Predict how a run ends from its first half: the mean of the items it matches."""
-    chances = [(_chance(known, run), run.success or 0.0) for run in others]
+    chances = [(_chance(memory, run), run.success or 0.0) for run in others]
     right = [(chance >= 0.5) == (real >= 0.5) for chance, real in chances]
-    usual = known.mean >= 0.5
+    usual = memory.mean >= 0.5
     base = [usual == (real >= 0.5) for _, real in chances]
     loss = fmean((chance - real) ** 2 for chance, real in chances)
-    plain = fmean((known.mean - real) ** 2 for _, real in chances)
+    plain = fmean((memory.mean - real) ** 2 for _, real in chances)
     count = len(others)
     return [
         Prediction(
@@ -121,31 +121,31 @@ def _success(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     ]
 
 
-def _chance(known: Known, run: SessionFacts) -> float:
+def _chance(memory: Known, run: SessionFacts) -> float:
     walked = [step for _, _, step in run.walked]
     half = walked[: (len(walked) + 1) // 2]
-    found = [
+    matching = [
         paths[tuple(half[start:end])]
-        for paths in (known.paths(run.scenario), known.paths(GENERAL))
+        for paths in (memory.paths(run.scenario), memory.paths(GENERAL))
         for start in range(len(half))
         for end in range(start + 1, min(len(half), start + LONGEST_PATH) + 1)
         if tuple(half[start:end]) in paths
     ]
     rated = [
-        (item.success, item.sessions) for item in found if item.success is not None
+        (item.success, item.sessions) for item in matching if item.success is not None
     ]
     weight = sum(count for _, count in rated) + _PRIOR
-    return (sum(rate * n for rate, n in rated) + known.mean * _PRIOR) / weight
+    return (sum(rate * n for rate, n in rated) + memory.mean * _PRIOR) / weight
 
 
-def _next_tool(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
+def _next_tool(memory: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """Predict the next step: the most frequent one after the same earlier steps."""
-    counts: Counter[Step] = Counter(s for o in known.shown for _, _, s in o.walked)
+    counts: Counter[Step] = Counter(s for o in memory.shown for _, _, s in o.walked)
     usual = [step for step, _ in counts.most_common(_TOP)]
     first = top = base = base_top = total = 0
     for run in others:
         walked = [step for _, _, step in run.walked]
-        tables = [known.paths(run.scenario), known.paths(GENERAL)]
+        tables = [memory.paths(run.scenario), memory.paths(GENERAL)]
         for place in range(1, len(walked)):
             guesses = _guessed(tables, walked[:place]) or usual
             total += 1
@@ -177,7 +177,7 @@ def _guessed(
     tables: Iterable[Mapping[tuple[Step, ...], Item]], before: Sequence[Step]
 ) -> list[Step]:
     """Return likely next steps, the likeliest first: from the longest known past."""
-    found: dict[Step, None] = {}
+    guesses: dict[Step, None] = {}
     for past in range(min(LONGEST_PATH - 1, len(before)), 0, -1):
         tail = tuple(before[len(before) - past :])
         for paths in tables:
@@ -187,25 +187,31 @@ def _guessed(
                 if len(path) == past + 1 and path[:-1] == tail
             ]
             for step, _ in sorted(ways, key=lambda way: (-way[1].sessions, way[0])):
-                found.setdefault(step)
-    return list(found)
+                guesses.setdefault(step)
+    return list(guesses)
 
 
-def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
+def _errors(memory: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """Predict failures: those that memory knows of the called tools."""
     expected = {
         (str(item.content["tool"]), str(item.content["reason"]))
-        for item in known.items
+        for item in memory.items
         if item.kind == "failure" and item.scenario == GENERAL and item.established
     }
     tools = {tool for tool, _ in expected}
     met = [(failure.tool, failure.reason) for run in others for failure in run.failures]
     called = [{tool for _, _, step in run.walked for tool in step} for run in others]
     warned = [
-        (index, tool) for index, some in enumerate(called) for tool in some & tools
+        (index, tool)
+        for index, called_tools in enumerate(called)
+        for tool in called_tools & tools
     ]
     came = {(i, f.tool) for i, run in enumerate(others) for f in run.failures}
-    every = [(index, tool) for index, some in enumerate(called) for tool in some]
+    every = [
+        (index, tool)
+        for index, called_tools in enumerate(called)
+        for tool in called_tools
+    ]
     return [
         Prediction(
             "errors: known before, with their reason",
@@ -226,14 +232,14 @@ def _errors(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     ]
 
 
-def _length(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
+def _length(memory: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     """Predict the number of steps of a run: the median of its scenario, or of all."""
     by_scenario: dict[str, list[int]] = defaultdict(list)
-    for run in known.shown:
+    for run in memory.shown:
         for name in {GENERAL, run.scenario}:
             by_scenario[name].append(len(run.walked))
     whole = median(by_scenario[GENERAL])
-    told = [
+    estimates = [
         abs(median(by_scenario.get(o.scenario, by_scenario[GENERAL])) - len(o.walked))
         for o in others
     ]
@@ -241,7 +247,7 @@ def _length(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     return [
         Prediction(
             "steps of a run: mean error (less is better)",
-            fmean(told),
+            fmean(estimates),
             fmean(plain),
             "the median of all",
             "runs",
@@ -250,8 +256,8 @@ def _length(known: Known, others: Sequence[SessionFacts]) -> list[Prediction]:
     ]
 
 
-def _part(some: int, of: int) -> float:
-    return some / of if of else 0.0
+def _part(count: int, total: int) -> float:
+    return count / total if total else 0.0
 
 
 def _path(item: Item) -> Any:
@@ -297,7 +303,7 @@ def speed(events: int) -> Speed:
     """Measure on SQLite, in a temporary directory, with that many events."""
     with TemporaryDirectory() as folder, _store(Path(folder)) as store:
         sessions = max(1, events // (_TURNS * (2 * _CALLS + 2)))
-        made = sum(_session(store, number) for number in range(sessions))
+        event_count = sum(_session(store, number) for number in range(sessions))
         extract = _cpu(lambda: store.memory.of(USER))
         again = _cpu(lambda: store.memory.of(USER))
         store.memory.advice(USER, fresh=timedelta(0))
@@ -305,7 +311,7 @@ def speed(events: int) -> Speed:
         stream = StreamId(USER, USER_SESSION)
         raw = median(_cpu(lambda: store.log.head(stream)) for _ in range(_READS))
         items = len(store.memory.of(USER).items)
-    return Speed(made, items, extract, again, 1e3 * advice, 1e3 * raw)
+    return Speed(event_count, items, extract, again, 1e3 * advice, 1e3 * raw)
 
 
 def _store(folder: Path) -> SessionStore:
@@ -394,14 +400,14 @@ def run(options: Options) -> int:
     figures = Figures(speed(_QUICK if options.quick else _EVENTS))
     if options.data:
         _predict(figures, options.data)
-    for made in tables(figures):
-        console.print(made)
+    for part in tables(figures):
+        console.print(part)
         console.print()
     if options.json:
         options.json.write_text(json.dumps(_plain(figures), indent=1) + "\n")
     if options.markdown:
         page = options.markdown.read_text(encoding="utf-8")
-        results = "\n".join(as_markdown(made) for made in tables(figures))
+        results = "\n".join(as_markdown(part) for part in tables(figures))
         options.markdown.write_text(filled(page, machine(), results), encoding="utf-8")
     wrong = [check for check in figures.checks if check.holds is False]
     return int(bool(wrong) and not options.quick)
@@ -445,7 +451,7 @@ def _shown(folder: Path) -> tuple[list[SessionFacts], tuple[int, int]]:
 
 def tables(figures: Figures) -> list[Table]:
     """All figures."""
-    made = [promises(figures.checks), _costs(figures.speed)]
+    parts = [promises(figures.checks), _costs(figures.speed)]
     for name, both in figures.predictions.items():
         title = f"Predictions for held-out tau-bench runs, split {name} (both halves)"
         part = table(title, "", "measured", "without", "which is", "of")
@@ -457,19 +463,19 @@ def tables(figures: Figures) -> list[Table]:
                 rows[0].base_is,
                 " / ".join(str(row.count) for row in rows) + f" {rows[0].unit}",
             )
-        made.append(part)
-    return made
+        parts.append(part)
+    return parts
 
 
 def _costs(at: Speed) -> Table:
-    made = table("What memory costs (CPU of one core)", "", "")
-    made.add_row(f"extracting {at.events} events, s", f"{at.extract:.2f}")
-    made.add_row("the same when no session moved on, s", f"{at.again:.2f}")
-    made.add_row(f"advice of {at.items} items, ms", f"{at.advice:.2f}")
-    made.add_row("reading one head, ms", f"{at.raw:.2f}")
-    return made
+    rendered = table("What memory costs (CPU of one core)", "", "")
+    rendered.add_row(f"extracting {at.events} events, s", f"{at.extract:.2f}")
+    rendered.add_row("the same when no session moved on, s", f"{at.again:.2f}")
+    rendered.add_row(f"advice of {at.items} items, ms", f"{at.advice:.2f}")
+    rendered.add_row("reading one head, ms", f"{at.raw:.2f}")
+    return rendered
 
 
 def _plain(figures: Figures) -> dict[str, Any]:
-    told: dict[str, Any] = orjson.loads(orjson.dumps(asdict(figures)))
-    return {"machine": machine(), **told}
+    values: dict[str, Any] = orjson.loads(orjson.dumps(asdict(figures)))
+    return {"machine": machine(), **values}

@@ -144,8 +144,8 @@ def cases(half: Half, *, times: int = 6) -> Iterator[Case]:
     forms = _DEV if half == "dev" else _HELD_OUT
     for row in forms.strip().splitlines():
         kind = row[:12].strip()
-        some = row[12:]
-        for form in some.split(" § "):
+        written_forms = row[12:]
+        for form in written_forms.split(" § "):
             for _ in range(times):
                 yield _filled(form, kind, chance)
     yield from _keys(half, chance)
@@ -169,7 +169,8 @@ def _filled(form: str, kind: str, chance: random.Random) -> Case:
     for place, character in enumerate(form):
         around = form[max(0, place - 1) : place] + form[place + 1 : place + 2]
         alone = not any(
-            one == "_" or (one.isascii() and one.isalpha()) for one in around
+            neighbour == "_" or (neighbour.isascii() and neighbour.isalpha())
+            for neighbour in around
         )
         joined = form[:place].endswith(("-p", "-hp", "%3D", "ghp_", "12345_", "777_"))
         if character in values and (alone or joined):
@@ -217,7 +218,7 @@ def _keys(half: Half, chance: random.Random) -> Iterator[Case]:
         whole = base64.b64encode("\n".join(_pem(chance)).encode()).decode()
         parts = [whole[n : n + width] for n in range(0, len(whole), width)]
         yield Case(
-            "key: |\n" + "\n".join(f"  {one}" for one in parts), (*parts,), "key"
+            "key: |\n" + "\n".join(f"  {part}" for part in parts), (*parts,), "key"
         )
         shifted = base64.b64encode(("x=" + "\n".join(_pem(chance))).encode()).decode()
         yield Case(f"data: {shifted}", (shifted[40:400],), "key")
@@ -271,8 +272,8 @@ def main() -> None:
     redactor = Redactor(Plan(engine="stdlib"))
 
     def redact(text: str) -> str:
-        said: Any = redactor.value({"content": text})[0]
-        return str(said["content"])
+        clean: Any = redactor.value({"content": text})[0]
+        return str(clean["content"])
 
     counts, hits, missed = recall(given.half, redact)
     for kind in sorted(counts):

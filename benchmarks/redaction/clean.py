@@ -230,8 +230,8 @@ _LOGS: Final = 3_000_000
 
 def texts(scale: float = 1.0) -> Iterator[Text]:
     """The corpus, in the same order each time; of each part about ``scale``."""
-    for part, made in _PARTS.items():
-        yield from (Text(part, name, text) for name, text in made(scale))
+    for part, texts_of in _PARTS.items():
+        yield from (Text(part, name, text) for name, text in texts_of(scale))
 
 
 def _library(scale: float) -> Iterator[tuple[str, str]]:
@@ -305,12 +305,12 @@ def _without_passwords(text: str) -> str:
 def _diffs(scale: float) -> Iterator[tuple[str, str]]:
     """Return changes of modules: lines removed, indented, and doubled."""
     chance = random.Random("diffs")
-    small = [one for one in _library(1.0) if 2_000 < len(one[1]) < 20_000]
+    small = [file for file in _library(1.0) if 2_000 < len(file[1]) < 20_000]
     for name, text in small[: round(_DIFFS * scale)]:
         before = text.splitlines(keepends=True)
         after = [line for old in before for line in _changed(old, chance)]
-        made = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", n=8)
-        yield name, f"diff --git a/{name} b/{name}\n" + "".join(made)
+        lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", n=8)
+        yield name, f"diff --git a/{name} b/{name}\n" + "".join(lines)
 
 
 def _changed(line: str, chance: random.Random) -> tuple[str, ...]:
@@ -354,8 +354,8 @@ def _carried(text: str, number: int, chance: random.Random) -> str:
             prefix = chance.choice([*adversarial.PREFIXES["dev"][:8]])
             return "\n".join(prefix(n, s) for n, s in enumerate(text.splitlines(), 1))
         case _:
-            said = {"type": "tool_result", "turn": number, "output": text}
-            return json.dumps(said, ensure_ascii=False)
+            result = {"type": "tool_result", "turn": number, "output": text}
+            return json.dumps(result, ensure_ascii=False)
 
 
 _PARTS: Final[Mapping[str, Callable[[float], Iterator[tuple[str, str]]]]] = {
@@ -414,11 +414,11 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="how much of it")
     given = parser.parse_args()
     tell = _shown if given.findings else None
-    made = found(Refold(redactor()).spans, texts(given.scale), tell)
-    for part, size in made.sizes.items():
-        print(f"{part:10} {size / 1e6:6.2f} MB  {dict(made.types.get(part, {}))}")
-    print(f"{'all':10} {made.sizes.total() / 1e6:6.2f} MB")
-    for kind, rate in made.per_megabyte().items():
+    figures = found(Refold(redactor()).spans, texts(given.scale), tell)
+    for part, size in figures.sizes.items():
+        print(f"{part:10} {size / 1e6:6.2f} MB  {dict(figures.types.get(part, {}))}")
+    print(f"{'all':10} {figures.sizes.total() / 1e6:6.2f} MB")
+    for kind, rate in figures.per_megabyte().items():
         print(f"{kind:20} {rate:8.2f} a MB")
 
 

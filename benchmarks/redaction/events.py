@@ -24,12 +24,12 @@ _MOST = 60_000
 def events(rng: random.Random, count: int = EVENTS) -> list[dict[str, Json]]:
     """``count`` tool results, each kind in turn."""
     kinds = list(_KINDS.items())
-    made = []
+    results = []
     for number in range(count):
         name, output = kinds[number % len(kinds)]
         size = int(min(_MOST, max(_LEAST, rng.lognormvariate(0, _SPREAD) * _MEDIAN)))
-        made.append(_event(rng, number, name, output(rng, size)))
-    return made
+        results.append(_event(rng, number, name, output(rng, size)))
+    return results
 
 
 def small_event(rng: random.Random) -> dict[str, Json]:
@@ -70,12 +70,12 @@ def _lines(
     line: Callable[[random.Random, int], str],
 ) -> Callable[[random.Random, int], Json]:
     def output(rng: random.Random, size: int) -> Json:
-        made: list[str] = []
+        lines: list[str] = []
         total = 0
         while total < size:
-            made.append(line(rng, len(made)))
-            total += len(made[-1].encode()) + 2
-        return "\n".join(made)
+            lines.append(line(rng, len(lines)))
+            total += len(lines[-1].encode()) + 2
+        return "\n".join(lines)
 
     return output
 

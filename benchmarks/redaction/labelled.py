@@ -194,29 +194,31 @@ _SENTENCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 def items(rng: random.Random, each: int) -> list[Item]:
     """``each`` texts of each type in each half, as many traps, and keys of vendors."""
-    made: list[Item] = []
+    labelled: list[Item] = []
     for kind, halves in _SENTENCES.items():
         for held_out, sentences in enumerate(halves):
             for number in range(each):
                 sentence = sentences[number % len(sentences)]
-                made.append(_item(rng, kind, sentence, bool(held_out)))
-    return [*made, *_traps(rng, each * 4)]
+                labelled.append(_item(rng, kind, sentence, bool(held_out)))
+    return [*labelled, *_traps(rng, each * 4)]
 
 
 def vendor_items(rng: random.Random) -> list[Item]:
     """Return a key of each vendor in each carrier that is held out if the vendor is."""
-    made = []
+    labelled = []
     for number, vendor in enumerate(VENDORS):
         held_out = number % 2 == 1
-        for carrier in (name for name, held in CARRIERS.items() if held is held_out):
+        for carrier in (
+            name for name, is_held_out in CARRIERS.items() if is_held_out is held_out
+        ):
             value = vendor.make(rng)
             secret = secret_of(value)
             text = carried(vendor, carrier, value)
             start = text.index(secret)
             span = Span(start, start + len(secret), "API_KEY")
             name = f"{vendor.name} · {carrier}"
-            made.append(Item(text, (span,), held_out, name))
-    return made
+            labelled.append(Item(text, (span,), held_out, name))
+    return labelled
 
 
 def _item(rng: random.Random, kind: str, sentence: str, held_out: bool) -> Item:
@@ -364,19 +366,19 @@ def score(tool: Tool, items: Iterable[Item]) -> Score:
     """
     result = Score()
     for item in items:
-        found = tool.spans(item.text)
-        _count_labelled(result, item, found)
-        _count_found(result, item, found)
+        spans = tool.spans(item.text)
+        _count_labelled(result, item, spans)
+        _count_found(result, item, spans)
     return result
 
 
-def _count_labelled(result: Score, item: Item, found: Sequence[Span]) -> None:
+def _count_labelled(result: Score, item: Item, found_spans: Sequence[Span]) -> None:
     for span in item.spans:
         if span.type.startswith("other:"):
             continue
         count = result.types[span.type]
         count.spans += 1
-        left = _left(item.text, span, found)
+        left = _left(item.text, span, found_spans)
         if not left:
             count.whole += 1
             continue
@@ -385,18 +387,18 @@ def _count_labelled(result: Score, item: Item, found: Sequence[Span]) -> None:
         result.missed.append(f"{item.name or span.type}: {item.text!r}")
 
 
-def _count_found(result: Score, item: Item, found: Sequence[Span]) -> None:
-    for span in found:
+def _count_found(result: Score, item: Item, found_spans: Sequence[Span]) -> None:
+    for span in found_spans:
         result.types[span.type].found += 1
         if not any(s.start < span.end and span.start < s.end for s in item.spans):
             result.types[span.type].false += 1
             result.false.append(f"{span.type}: {item.text!r}")
 
 
-def _left(text: str, span: Span, found: Sequence[Span]) -> int:
+def _left(text: str, span: Span, found_spans: Sequence[Span]) -> int:
     """How many letters and digits of ``span`` nothing covers."""
     return sum(
-        text[at].isalnum() and not any(f.start <= at < f.end for f in found)
+        text[at].isalnum() and not any(f.start <= at < f.end for f in found_spans)
         for at in range(span.start, span.end)
     )
 
@@ -408,11 +410,15 @@ def wrong(tool: Tool, cases: Iterable[Case]) -> dict[str, str]:
 
 
 def _fault(tool: Tool, case: Case) -> str:
-    found = tool.spans(case.text)
+    found_spans = tool.spans(case.text)
     if not case.must:
-        return f"found {found[0].type} in {case.text!r}" if found else ""
-    if not found:
+        return f"found {found_spans[0].type} in {case.text!r}" if found_spans else ""
+    if not found_spans:
         return f"missed in {case.text!r}"
     start = case.text.find(case.expected)
     whole = Span(start, start + len(case.expected), "")
-    return f"partly covered in {case.text!r}" if _left(case.text, whole, found) else ""
+    return (
+        f"partly covered in {case.text!r}"
+        if _left(case.text, whole, found_spans)
+        else ""
+    )

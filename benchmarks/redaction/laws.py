@@ -152,8 +152,8 @@ def laws(
     """
     rng = random.Random(f"{seed}:laws")
     verdict = Verdict()
-    made = (text(rng) if n % 2 else value(rng, 3) for n in range(cases))
-    for case in chain(made, also):
+    generated = (text(rng) if n % 2 else value(rng, 3) for n in range(cases))
+    for case in chain(generated, also):
         verdict.cases += 1
         for law in broken(redactors, case):
             few = len(verdict.examples) < _EXAMPLES

@@ -181,14 +181,14 @@ def code(size: int) -> str:
 def library() -> tuple[tuple[str, str], ...]:
     """Name and text of the modules of the running standard library, in one order."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    found = []
+    modules = []
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
         if {"test", "tests", "site-packages", "dist-packages"} & {*name.parts}:
             continue
         if text := _decoded(path):
-            found.append((str(name), text))
-    return tuple(found)
+            modules.append((str(name), text))
+    return tuple(modules)
 
 
 def suspicious(line: str) -> bool:

@@ -28,7 +28,7 @@ class Accuracy:
 
     def plain(self, *, misses: bool) -> dict[str, Any]:
         """Return JSON; it lists misses only of cases to which rules may be tuned."""
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             "data": self.data,
             "half": self.half,
             "tool": self.tool,
@@ -36,8 +36,8 @@ class Accuracy:
             "types": {k: _counted(c) for k, c in sorted(self.score.types.items())},
         }
         if misses and self.half == "development":
-            told |= {"missed": self.score.missed, "false": self.score.false}
-        return told
+            values |= {"missed": self.score.missed, "false": self.score.false}
+        return values
 
 
 @dataclass(slots=True)
@@ -96,10 +96,10 @@ class Figures:
             "clean",
             "clean_bytes",
         )
-        told: dict[str, Any] = {name: getattr(self, name) for name in names}
-        told["accuracy"] = [entry.plain(misses=misses) for entry in self.accuracy]
-        told["checks"] = [asdict(c) | {"holds": c.holds} for c in self.checks]
-        return told
+        values: dict[str, Any] = {name: getattr(self, name) for name in names}
+        values["accuracy"] = [entry.plain(misses=misses) for entry in self.accuracy]
+        values["checks"] = [asdict(c) | {"holds": c.holds} for c in self.checks]
+        return values
 
 
 def _counted(count: Count) -> dict[str, float]:
@@ -130,7 +130,7 @@ def checks(figures: Figures, *, timed: bool) -> list[Check]:
     Recall is a gate, speed is not.
     """
     speed = _speeds(figures)
-    found = [
+    own_checks = [
         *_sentences(figures, "development"),
         *_sentences(figures, "held out"),
         *_own(figures),
@@ -138,7 +138,7 @@ def checks(figures: Figures, *, timed: bool) -> list[Check]:
     ]
     return [
         *(speed if timed else (replace(check, measured=None) for check in speed)),
-        *(replace(check, gate=True) for check in found),
+        *(replace(check, gate=True) for check in own_checks),
     ]
 
 
@@ -175,7 +175,7 @@ def _best(speeds: dict[str, float] | None) -> float | None:
 
 def _sentences(figures: Figures, half: Half) -> list[Check]:
     score = figures.find(SENTENCES, half, "refold")
-    made = [
+    sentences = [
         Check(
             f"recall {kind}, {half}", score.types[kind].recall if score else None, least
         )
@@ -184,7 +184,7 @@ def _sentences(figures: Figures, half: Half) -> list[Check]:
     together = _structured(score) if score else None
     precision = score.total.precision if score else None
     return [
-        *made,
+        *sentences,
         Check(f"recall of structured types, {half}", together, least=0.92),
         Check(f"precision, {half}", precision, least=0.99),
     ]
@@ -269,12 +269,14 @@ def show(figures: Figures, console: Console) -> None:
 
 def markdown(figures: Figures) -> str:
     """Return the same for a page of documentation, which shows held-out cases."""
-    parts = [f"{said}\n" for said in _in_short(figures)]
-    told = [check for check in figures.checks if "development" not in check.what]
+    parts = [f"{sentence}\n" for sentence in _in_short(figures)]
+    shown_checks = [
+        check for check in figures.checks if "development" not in check.what
+    ]
     for table in (
         speed(figures),
         tails(figures),
-        promises(told),
+        promises(shown_checks),
         *accuracy(figures),
         attacks(figures),
         clean(figures),
@@ -297,8 +299,8 @@ def _in_short(figures: Figures) -> Iterator[str]:
         if (score := figures.find(OWN, "held out", name))
     }
     if recalls:
-        told = (f"{name} {recall:.2f}" for name, recall in recalls.items())
-        yield f"Recall on held-out texts of our own: {', '.join(told)}."
+        shown_recalls = (f"{name} {recall:.2f}" for name, recall in recalls.items())
+        yield f"Recall on held-out texts of our own: {', '.join(shown_recalls)}."
 
 
 def filled(page: str, figures: Figures) -> str:

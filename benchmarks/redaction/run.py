@@ -209,8 +209,8 @@ def _halves(
     halves: tuple[tuple[Half, bool], ...] = (("development", False), ("held out", True))
     for tool in tools:
         for half, held_out in halves:
-            some = [item for item in items if item.held_out is held_out]
-            entry = Accuracy(data, half, tool.name, score(tool, some))
+            half_items = [item for item in items if item.held_out is held_out]
+            entry = Accuracy(data, half, tool.name, score(tool, half_items))
             figures.accuracy.append(entry)
 
 
@@ -266,11 +266,11 @@ def unflagged(
     ]
     few = sample(chunks, lambda text: len(text.text.encode()), _PEER_CLEAN)
     for tool in given:
-        mine = parts if tool.name == "refold" else {tool.name: few}
-        for name, some in mine.items():
-            found = clean.found(tool.spans, some)
-            figures.clean[name] = found.per_megabyte()
-            figures.clean_bytes[name] = found.sizes.total()
+        texts_by_tool = parts if tool.name == "refold" else {tool.name: few}
+        for name, chosen_texts in texts_by_tool.items():
+            flagged = clean.found(tool.spans, chosen_texts)
+            figures.clean[name] = flagged.per_megabyte()
+            figures.clean_bytes[name] = flagged.sizes.total()
 
 
 def code(figures: Figures, files: Mapping[str, str], redactor: Redactor) -> None:
@@ -317,8 +317,10 @@ def run(options: Options) -> int:
         figures = measured(options, console)
     report.show(figures, console)
     if options.json:
-        told = figures.plain(misses=options.misses)
-        options.json.write_text(json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+        plain_figures = figures.plain(misses=options.misses)
+        options.json.write_text(
+            json.dumps(plain_figures, ensure_ascii=False, indent=1) + "\n"
+        )
     if options.plot:
         report.draw(figures, options.plot)
     if options.markdown:

@@ -53,15 +53,15 @@ def replaced(before: str, after: str) -> list[Span]:
     kept, types = _split(after)
     if not types:
         return []
-    found = _aligned(before, kept, types)
-    if found is None:
+    spans = _aligned(before, kept, types)
+    if spans is None:
         places = [at for at, sign in enumerate(before) if not sign.isspace()]
         dense = "".join(before[at] for at in places)
-        found = _aligned(dense, ["".join(piece.split()) for piece in kept], types)
-        if found is None:
+        spans = _aligned(dense, ["".join(piece.split()) for piece in kept], types)
+        if spans is None:
             return [Span(0, 0, "ALTERED")]
-        found = [Span(places[s], places[e - 1] + 1, kind) for s, e, kind in found]
-    return found
+        spans = [Span(places[s], places[e - 1] + 1, kind) for s, e, kind in spans]
+    return spans
 
 
 def _aligned(before: str, kept: list[str], types: list[str]) -> list[Span] | None:
@@ -95,13 +95,13 @@ def redactor(
 
 def engines() -> dict[str, Redactor]:
     """A redactor of the default policy for each engine that is installed."""
-    found: dict[str, Redactor] = {}
+    redactors: dict[str, Redactor] = {}
     for engine in ENGINES:
         try:
-            found[engine] = redactor(engine)
+            redactors[engine] = redactor(engine)
         except Exception as error:
             print(f"{engine}: not measured ({type(error).__name__}: {error})")
-    return found
+    return redactors
 
 
 @dataclass(frozen=True)
@@ -164,15 +164,15 @@ class _Peer:
 
 def peers() -> list[Tool]:
     """Those that are installed; the others are named."""
-    found: list[Tool] = []
+    available: list[Tool] = []
     for name, make in _MAKERS.items():
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found.append(_Peer(name, make()))
+                available.append(_Peer(name, make()))
         except ImportError as error:
             print(f"{name}: not measured, not installed ({error.name})")
-    return found
+    return available
 
 
 def _presidio() -> Callable[[str], Iterator[Span]]:

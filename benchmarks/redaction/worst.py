@@ -61,8 +61,8 @@ def main() -> None:
     engines: tuple[EngineName, ...] = ("stdlib", "vectorscan")
     for engine in engines if installed() else engines[:1]:
         for name, seconds, refused in taken(engine):
-            told = "  refused: over the budget of work" if refused else ""
-            print(f"{engine:10}  {name:30}  {seconds:6.2f} s/MB{told}")
+            note = "  refused: over the budget of work" if refused else ""
+            print(f"{engine:10}  {name:30}  {seconds:6.2f} s/MB{note}")
 
 
 if __name__ == "__main__":

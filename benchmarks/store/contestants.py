@@ -62,8 +62,8 @@ class Engine:
         if self.server:
             return self.server.create_database(name)
         path = self.folder / f"{self.name.replace(' ', '-')}-{name}.db"
-        with closing(sqlite3.connect(path)) as made:
-            made.execute("PRAGMA journal_mode=WAL")
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
         return f"sqlite:///{path}"
 
     def keys(self) -> str:
@@ -76,12 +76,12 @@ class Engine:
         if not self.server:
             return {"SQLite": f"{sqlite3.sqlite_version} (WAL)"}
         with psycopg.connect(self.server.url) as connection:
-            told = {
+            reported = {
                 name: connection.execute(f"SHOW {name}").fetchone()[0]  # type: ignore[index]  # one row
                 for name in _TOLD
             }
-        version = told.pop("server_version").split()[0]
-        settings = ", ".join(f"{name} {value}" for name, value in told.items())
+        version = reported.pop("server_version").split()[0]
+        settings = ", ".join(f"{name} {value}" for name, value in reported.items())
         return {"PostgreSQL": f"{version} ({settings})"}
 
 
@@ -251,8 +251,8 @@ class RawPostgres(Raw):
         if not hasattr(self._local, "driver"):
             self._local.driver = psycopg.connect(self.url, autocommit=True)
             self._open.append(self._local.driver)
-        found: psycopg.Connection[Any] = self._local.driver
-        return found
+        connection: psycopg.Connection[Any] = self._local.driver
+        return connection
 
     async def open(self) -> None:
         self.driver.execute(_TABLE.format(blob="bytea"))
@@ -311,8 +311,8 @@ class RawSqlite(Raw):
             driver.execute(f"PRAGMA synchronous={self.engine.level}")
             self._local.driver = driver
             self._open.append(driver)
-        found: sqlite3.Connection = self._local.driver
-        return found
+        connection: sqlite3.Connection = self._local.driver
+        return connection
 
     async def open(self) -> None:
         self.driver.execute(_TABLE.format(blob="blob"))

@@ -208,20 +208,20 @@ async def _others(field: Field, figures: Figures, scale: Scale) -> None:
         ToolCall(call_id=f"c{number}", tool_name="search") for number in numbers
     ]
     session.append(calls)
-    for name, made in (
+    for name, events in (
         (JSON, [_answer(number) for number in numbers]),
         (MAIL, [payloads.with_mail(number) for number in numbers]),
     ):
-        bodies = [orjson.dumps(event.payload()) for event in made]
-        ours = Way(field.ours.name, partial(_next, session.append, iter(made)))
+        bodies = [orjson.dumps(event.payload()) for event in events]
+        ours = Way(field.ours.name, partial(_next, session.append, iter(events)))
         each = iter([[body] for body in bodies])
         raw = Way(field.raw.name, partial(_next, partial(field.raw.put, "other"), each))
         subject = Subject(name, engine)
         figures.figures += await race(subject, ours, [raw], scale.rounds)
 
 
-def _next(write: Callable[[Any], Any], made: Iterator[Any], _: int) -> Any:
-    return write(next(made))
+def _next(write: Callable[[Any], Any], values: Iterator[Any], _: int) -> Any:
+    return write(next(values))
 
 
 def _answer(number: int) -> ToolResult:
@@ -417,16 +417,20 @@ async def reads(field: Field, figures: Figures, scale: Scale) -> None:
 
 async def _full(field: Field, figures: Figures, scale: Scale) -> None:
     everyone = (field.ours, *field.others)
-    empty = {one.name: one.stored() for one in everyone}
+    empty = {contestant.name: contestant.stored() for contestant in everyone}
     for size in scale.sizes:
-        for one in everyone:
-            if size <= one.most:
-                await one.fill(f"r-{size}", size)
-    for one in everyone:
-        if one.name != "langgraph":  # filled with one checkpoint: not how it is used
-            held = sum(size for size in scale.sizes if size <= one.most)
-            grown = one.stored() - empty[one.name]
-            figures.sizes.setdefault(field.engine.name, {})[one.name] = grown / held
+        for contestant in everyone:
+            if size <= contestant.most:
+                await contestant.fill(f"r-{size}", size)
+    for contestant in everyone:
+        if (
+            contestant.name != "langgraph"
+        ):  # filled with one checkpoint: not how it is used
+            events = sum(size for size in scale.sizes if size <= contestant.most)
+            grown = contestant.stored() - empty[contestant.name]
+            figures.sizes.setdefault(field.engine.name, {})[contestant.name] = (
+                grown / events
+            )
     for size in scale.sizes:
         session = f"r-{size}"
         ways = [
@@ -474,17 +478,17 @@ def _longest(scale: Scale) -> int:
 
 
 def _context(field: Field, session: str, strategy: str) -> Way:
-    found = field.ours.session(session)
-    return Way(session, lambda _: found.context(strategy))
+    opened = field.ours.session(session)
+    return Way(session, lambda _: opened.context(strategy))
 
 
 def _grown(field: Field, name: str, size: int, strategies: tuple[str, ...]) -> Session:
     """A session as if these strategies always ran; the driver has its payloads."""
     session = field.ours.session(name)
     turns = payloads.conversation(size)
-    while some := [event for turn in islice(turns, _TURNS) for event in turn]:
-        session.append(some)
-        field.raw.put(name, [orjson.dumps(event.payload()) for event in some])
+    while events := [event for turn in islice(turns, _TURNS) for event in turn]:
+        session.append(events)
+        field.raw.put(name, [orjson.dumps(event.payload()) for event in events])
     for strategy in strategies:
         list(
             field.ours.store.rebuild(strategy, user_id=session.user_id, session_id=name)
@@ -554,7 +558,8 @@ async def folds(field: Field, figures: Figures, scale: Scale) -> None:
         chain = Way(OURS, _running(partial(store.verify, chain_only=True)))
         figures.figures += await race(subject, chain, [rows], rounds)
     figures.memory[engine] = {
-        what: peak(field.ours.url, field.ours.keys, what) for what in scale.footprints
+        footprint: peak(field.ours.url, field.ours.keys, footprint)
+        for footprint in scale.footprints
     }
     if not field.engine.server:
         figures.commands[CATCH_UP] = _caught_up(field.ours)
@@ -612,8 +617,8 @@ def _computed_by_children() -> dict[int, float]:
 def _caught_up(ours: Refold) -> float:
     """Seconds of CPU of the first ``prepare`` of a session that was never compacted."""
     session = ours.session("behind")
-    for some in payloads.conversation(10_000):
-        session.append(some)
+    for events in payloads.conversation(10_000):
+        session.append(events)
     before = time.process_time()
     session.prepare(STRATEGY)
     return time.process_time() - before
@@ -638,16 +643,16 @@ def _names() -> list[str]:
 def _all(results: Iterable[Any]) -> None:
     """Verify them; a problem would mean that other work was measured."""
     for result in results:
-        found = result[1] if isinstance(result, tuple) and len(result) == 2 else result
-        if problems := getattr(found, "problems", None) or getattr(
-            found, "problem", None
+        value = result[1] if isinstance(result, tuple) and len(result) == 2 else result
+        if problems := getattr(value, "problems", None) or getattr(
+            value, "problem", None
         ):
             raise AssertionError(f"the benchmark's own log has problems: {problems}")
 
 
-def peak(url: str, keys: str, what: str) -> float:
+def peak(url: str, keys: str, work: str) -> float:
     """Return the peak megabytes of a process that does only ``what`` to the store."""
-    command = [sys.executable, "-c", _ALONE, url, keys, what, STRATEGY]
+    command = [sys.executable, "-c", _ALONE, url, keys, work, STRATEGY]
     return float(subprocess.check_output(command, text=True))
 
 
@@ -660,19 +665,19 @@ def transcripts(engine: Engine, figures: Figures, folder: Path, *, quick: bool) 
     if not files:
         figures.note(f"{TAU}: not measured, there is no tau_bench*.json in {folder}")
         return
-    found = [transcript for file in files for transcript in read(file)]
-    figures.sizes.setdefault(engine.name, {}).update(_sizes(engine, found))
+    read_transcripts = [transcript for file in files for transcript in read(file)]
+    figures.sizes.setdefault(engine.name, {}).update(_sizes(engine, read_transcripts))
     wanted = 20 if quick else 1_000
-    figures.summaries[engine.name] = _summaries(engine, found, wanted)
+    figures.summaries[engine.name] = _summaries(engine, read_transcripts, wanted)
 
 
-def _sizes(engine: Engine, found: Sequence[Transcript]) -> dict[str, float]:
+def _sizes(engine: Engine, read_transcripts: Sequence[Transcript]) -> dict[str, float]:
     """Bytes of one event, stored and as ``refold log --json`` prints it."""
     ours = Refold(engine)
     with ours.store as store:
         empty = ours.stored()
         events = text = 0
-        for transcript in found:
+        for transcript in read_transcripts:
             session = store.session(user_id=USER, session_id=transcript.session_id)
             extend(session, transcript.drafts, where=transcript.session_id)
             for envelope in session.history.pages():
@@ -683,7 +688,7 @@ def _sizes(engine: Engine, found: Sequence[Transcript]) -> dict[str, float]:
 
 
 def _summaries(
-    engine: Engine, found: Sequence[Transcript], wanted: int
+    engine: Engine, read_transcripts: Sequence[Transcript], wanted: int
 ) -> dict[str, float]:
     """Return the share of summaries in a session that was compacted that often.
 
@@ -691,20 +696,20 @@ def _summaries(
     """
     with Refold(engine).store as store:
         session = store.session(user_id=USER, session_id="talk")
-        made = 0
+        compactions = 0
         for number in itertools.count():
-            drafts = found[number % len(found)].drafts
+            drafts = read_transcripts[number % len(read_transcripts)].drafts
             session.append([_renamed(draft.event, number) for draft in drafts])
             while session.compact(STRATEGY) is not None:
-                made += 1
-            if made >= wanted:
+                compactions += 1
+            if compactions >= wanted:
                 break
         (derived,) = (name for name in session.history.streams() if name != "main")
         text = _text(session.history.derived(derived)) / _text(session.history.pages())
         rows = _state(session, derived) / _state(session, "main")
     return {
-        f"{made} compactions, on the disk": rows,
-        f"{made} compactions, as JSON": text,
+        f"{compactions} compactions, on the disk": rows,
+        f"{compactions} compactions, as JSON": text,
     }
 
 

@@ -39,9 +39,9 @@ def event(number: int) -> refold.UserInput:
 
 def with_mail(number: int) -> refold.UserInput:
     """Prose of 2 KB with an address in it."""
-    said = text(number)
+    words = text(number)
     mail = f"ada{number}@mail{number % 7}.example.com"
-    return refold.UserInput(text=f"{said[:900]} write to {mail} {said[900:]}")
+    return refold.UserInput(text=f"{words[:900]} write to {mail} {words[900:]}")
 
 
 def result(number: int) -> JsonObject:
@@ -80,13 +80,13 @@ def turn(number: int, *, size: int = SIZE) -> list[Event]:
 
 def talk(number: int) -> list[Event]:
     """Return a turn of four events of 2 KB: question, call, result, answer."""
-    said = text(number)
+    words = text(number)
     id_ = f"t{number}"
     return [
-        refold.UserInput(text=said),
-        refold.ToolCall(call_id=id_, tool_name="ask", arguments={"query": said}),
-        refold.ToolResult(call_id=id_, content=said),
-        refold.AgentResponse(text=said),
+        refold.UserInput(text=words),
+        refold.ToolCall(call_id=id_, tool_name="ask", arguments={"query": words}),
+        refold.ToolResult(call_id=id_, content=words),
+        refold.AgentResponse(text=words),
     ]
 
 

@@ -176,9 +176,9 @@ class OpenAiAgents(Contestant):
         self._sessions: dict[str, Any] = {}
 
     async def begin(self, session: str) -> None:
-        made = self._class(session, engine=self._engine, create_tables=True)
-        await made.get_items(limit=1)
-        self._sessions[session] = made
+        opened = self._class(session, engine=self._engine, create_tables=True)
+        await opened.get_items(limit=1)
+        self._sessions[session] = opened
 
     def batch(self, session: str, numbers: Sequence[int]) -> Any:
         items = [
@@ -279,7 +279,7 @@ PEERS: tuple[type[Contestant], ...] = (
 async def peers(engine: Engine, note: Callable[[str], None]) -> list[Contestant]:
     """Those that are installed, opened; the others are named."""
     _quiet()
-    found: list[Contestant] = []
+    available: list[Contestant] = []
     for kind in PEERS:
         peer = kind(engine)
         try:
@@ -290,8 +290,8 @@ async def peers(engine: Engine, note: Callable[[str], None]) -> list[Contestant]
                 "missing): `make bench` installs it into an environment of its own"
             )
         else:
-            found.append(peer)
-    return found
+            available.append(peer)
+    return available
 
 
 def _quiet() -> None:

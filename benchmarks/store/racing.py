@@ -100,10 +100,10 @@ class Figures:
                 return figure
         return None
 
-    def note(self, said: str) -> None:
+    def note(self, sentence: str) -> None:
         """Say once that something is missing."""
-        if said not in self.notes:
-            self.notes.append(said)
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -167,8 +167,8 @@ class Scale:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Lengths of sessions that are read: a hundredth, a tenth, and all."""
-        found = (self.events // 100, self.events // 10, self.events)
-        return tuple(sorted({max(20, size) for size in found}))
+        candidates = (self.events // 100, self.events // 10, self.events)
+        return tuple(sorted({max(20, size) for size in candidates}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +198,13 @@ async def taking_part(engine: Engine, figures: Figures) -> AsyncIterator[Field]:
 
     The peers do not run with NORMAL: none of them sets it.
     """
-    found = [] if engine.name == NORMAL else await peers(engine, figures.note)
-    made = Field(engine, Refold(engine), raw(engine), found)
+    others = [] if engine.name == NORMAL else await peers(engine, figures.note)
+    field = Field(engine, Refold(engine), raw(engine), others)
     try:
-        await made.raw.open()
-        yield made
+        await field.raw.open()
+        yield field
     finally:
-        for contestant in (made.ours, *made.others):
+        for contestant in (field.ours, *field.others):
             await contestant.close()
 
 
@@ -278,10 +278,16 @@ async def race(
     figures = []
     for other in others:
         pairs = await _pairs(ours.work, other.work, rounds, warm)
-        own += [mine.wall for mine, _ in pairs]
-        ratio = statistics.median(mine.wall / theirs.wall for mine, theirs in pairs)
-        cpus = [mine.cpu / theirs.cpu for mine, theirs in pairs if theirs.cpu]
-        times = [theirs.wall for _, theirs in pairs]
+        own += [ours_taken.wall for ours_taken, _ in pairs]
+        ratio = statistics.median(
+            ours_taken.wall / theirs_taken.wall for ours_taken, theirs_taken in pairs
+        )
+        cpus = [
+            ours_taken.cpu / theirs_taken.cpu
+            for ours_taken, theirs_taken in pairs
+            if theirs_taken.cpu
+        ]
+        times = [theirs_taken.wall for _, theirs_taken in pairs]
         cpu = statistics.median(cpus) if cpus else None
         figures.append(subject.figure(other.who, times, ratio, cpu))
     if not others:
@@ -298,10 +304,10 @@ async def _pairs(
     pairs = []
     for number in range(rounds):
         if number % 2:
-            mine = await seconds(ours, number)
-            theirs = await seconds(other, number)
+            own_taken = await seconds(ours, number)
+            other_taken = await seconds(other, number)
         else:
-            theirs = await seconds(other, number)
-            mine = await seconds(ours, number)
-        pairs.append((mine, theirs))
+            other_taken = await seconds(other, number)
+            own_taken = await seconds(ours, number)
+        pairs.append((own_taken, other_taken))
     return pairs

@@ -77,26 +77,26 @@ def _appends(figures: Figures, engine: str) -> Iterator[Check]:
         if engine not in bounds:
             continue
         must, goal, cpu = bounds[engine]
-        found = figures.find(subject, engine, RAW)
-        what = f"{engine}: {subject}, to the driver's"
-        ratio = found.ratio if found else None
-        yield Check(what, ratio, most=must, unit="×", goal=goal)
-        computed = found.cpu if found else None
-        yield Check(f"{what}, CPU", computed, most=cpu, unit="×", gate=True)
+        figure = figures.find(subject, engine, RAW)
+        title = f"{engine}: {subject}, to the driver's"
+        ratio = figure.ratio if figure else None
+        yield Check(title, ratio, most=must, unit="×", goal=goal)
+        computed = figure.cpu if figure else None
+        yield Check(f"{title}, CPU", computed, most=cpu, unit="×", gate=True)
     for peer, (must, goal) in _PEERS.items() if engine == POSTGRES else ():
         faster = _faster(figures, SINGLE, engine, peer)
-        what = f"{engine}: {SINGLE}, faster than {peer}"
-        yield Check(what, faster, least=must, unit="×", goal=goal)
+        title = f"{engine}: {SINGLE}, faster than {peer}"
+        yield Check(title, faster, least=must, unit="×", goal=goal)
 
 
 def _ratios(figures: Figures, engine: str) -> Iterator[Check]:
     for (subject, who), bounds in _RATIOS.items():
         if engine in bounds:
             must, goal = bounds[engine]
-            found = figures.find(subject, engine, who)
-            what = f"{engine}: {subject}, to {who}"
-            ratio = found.ratio if found else None
-            yield Check(what, ratio, most=must, unit="×", goal=goal)
+            figure = figures.find(subject, engine, who)
+            title = f"{engine}: {subject}, to {who}"
+            ratio = figure.ratio if figure else None
+            yield Check(title, ratio, most=must, unit="×", goal=goal)
 
 
 def _reads(figures: Figures, engine: str) -> Iterator[Check]:
@@ -105,23 +105,23 @@ def _reads(figures: Figures, engine: str) -> Iterator[Check]:
             continue
         if (figure.subject, figure.who) == (CONTEXT, RAW):
             must, goal = _CONTEXTS[engine]
-            what = f"{engine}: context at {figure.size:,}, to its SELECT"
-            yield Check(what, figure.ratio, most=must, unit="×", goal=goal)
+            title = f"{engine}: context at {figure.size:,}, to its SELECT"
+            yield Check(title, figure.ratio, most=must, unit="×", goal=goal)
         if figure.subject == f"{LENGTH}: {STEADY}" and figure.ratio:
-            what = f"{engine}: context at {figure.size:,}, to that of a short session"
-            yield Check(what, figure.ratio, most=1.3, unit="×")
+            title = f"{engine}: context at {figure.size:,}, to that of a short session"
+            yield Check(title, figure.ratio, most=1.3, unit="×")
 
 
 def _folds(figures: Figures, engine: str) -> Iterator[Check]:
     if engine == FULL:  # it reads as NORMAL does
         return
     for work, share in figures.spread.get(engine, {}).items():
-        what = f"{engine}: {work}, 1 job to the busiest of 2, CPU"
-        yield Check(what, share, least=_JOBS, unit="×", goal=1.95)
-    for what, peak in figures.memory.get(engine, {}).items():
-        if what != "idle":
-            told = f"{engine}: memory of {what}"
-            yield Check(told, peak, most=_MEGABYTES, unit="MB", gate=True)
+        title = f"{engine}: {work}, 1 job to the busiest of 2, CPU"
+        yield Check(title, share, least=_JOBS, unit="×", goal=1.95)
+    for title, peak in figures.memory.get(engine, {}).items():
+        if title != "idle":
+            memory_title = f"{engine}: memory of {title}"
+            yield Check(memory_title, peak, most=_MEGABYTES, unit="MB", gate=True)
     for call, seconds in figures.commands.items() if engine == NORMAL else ():
         yield Check(f"{call}, CPU", seconds, most=3.0, unit="s", goal=2.0, gate=True)
 
@@ -138,8 +138,8 @@ def _sizes(figures: Figures, engine: str) -> Iterator[Check]:
     json = sizes.get(f"{TAU}, JSON")
     share = sizes[TAU] / json if json else None
     must, goal = (0.55, 0.45) if engine == POSTGRES else (0.42, 0.35)
-    what = f"{engine}: storage of {TAU}, of its JSON"
-    yield Check(what, share, most=must, unit="×", goal=goal, gate=True)
+    title = f"{engine}: storage of {TAU}, of its JSON"
+    yield Check(title, share, most=must, unit="×", goal=goal, gate=True)
 
 
 def _faster(figures: Figures, subject: str, engine: str, who: str) -> float | None:
@@ -153,19 +153,19 @@ _OFTEN = 3
 
 def show(figures: Figures, console: Console) -> None:
     """Print all tables."""
-    for made in _all(figures):
-        if made.row_count:
-            console.print(made)
+    for rendered in _all(figures):
+        if rendered.row_count:
+            console.print(rendered)
             console.print()
-    for said in figures.notes:
-        console.print(said, style="dim")
+    for note in figures.notes:
+        console.print(note, style="dim")
 
 
 def markdown(figures: Figures) -> str:
     """The same for a page of documentation."""
-    parts = [f"{said}\n" for said in _in_short(figures)]
-    parts += [as_markdown(made) for made in _all(figures) if made.row_count]
-    return "\n".join([*parts, *(f"{said}\n" for said in figures.notes)])
+    parts = [f"{sentence}\n" for sentence in _in_short(figures)]
+    parts += [as_markdown(rendered) for rendered in _all(figures) if rendered.row_count]
+    return "\n".join([*parts, *(f"{sentence}\n" for sentence in figures.notes)])
 
 
 def filled(page: str, figures: Figures) -> str:
@@ -179,13 +179,13 @@ def filled(page: str, figures: Figures) -> str:
 def _in_short(figures: Figures) -> Iterator[str]:
     """The comparison in a sentence for each engine, for the head of the page."""
     for engine in dict.fromkeys(figure.engine for figure in figures.figures):
-        told = [
+        ratios = [
             f"{figure.ratio:.2f} × {figure.who}"
             for figure in figures.figures
             if (figure.subject, figure.engine) == (SINGLE, engine) and figure.ratio
         ]
-        if told:
-            yield f"{engine}, one append: Refold takes {', '.join(told)}."
+        if ratios:
+            yield f"{engine}, one append: Refold takes {', '.join(ratios)}."
 
 
 def _all(figures: Figures) -> Iterable[Table]:
@@ -205,20 +205,20 @@ def _against(engine: str, figures: Sequence[Figure]) -> Table:
     """
     seen = Counter(figure.who for figure in figures if figure.ratio is not None)
     often = [who for who, times in seen.items() if times >= _OFTEN]
-    made = table(f"{engine}: Refold's time, and its ratio to that of …", "")
+    rendered = table(f"{engine}: Refold's time, and its ratio to that of …", "")
     for head in ("refold", "per second", *often, "others"):
-        made.add_column(head, justify="right")
+        rendered.add_column(head, justify="right")
     for subject, size in dict.fromkeys((f.subject, f.size) for f in figures):
         by = {f.who: f for f in figures if (f.subject, f.size) == (subject, size)}
         ours = by.pop("refold", None)
-        made.add_row(
+        rendered.add_row(
             f"{subject}, {size:,} events" if size else subject,
             _time(ours.seconds) if ours else "",
             f"{ours.rate:,.0f}" if ours else "",
             *(_ratio(by.pop(who, None)) for who in often),
             ", ".join(f"{who} {_ratio(figure)}" for who, figure in by.items()),
         )
-    return made
+    return rendered
 
 
 def _ratio(figure: Figure | None) -> str:
@@ -234,39 +234,41 @@ def _time(seconds: float) -> str:
 
 
 def _stages(figures: Figures) -> Table:
-    made = table("One append by stage, µs", "", *STAGES, "all")
+    rendered = table("One append by stage, µs", "", *STAGES, "all")
     for stages in figures.stages:
         micros = [stages.micros[stage] for stage in STAGES]
         cells = [f"{each:.0f}" for each in (*micros, sum(micros))]
-        made.add_row(f"{stages.engine}, {stages.when}", *cells)
-    return made
+        rendered.add_row(f"{stages.engine}, {stages.when}", *cells)
+    return rendered
 
 
 def _bytes(figures: Figures) -> Table:
     who = dict.fromkeys(name for by in figures.sizes.values() for name in by)
-    made = table("Bytes of one event on the disk, with all indexes", "", *figures.sizes)
+    rendered = table(
+        "Bytes of one event on the disk, with all indexes", "", *figures.sizes
+    )
     for name in who:
         cells = [_whole(by.get(name)) for by in figures.sizes.values()]
-        made.add_row(name, *cells)
-    return made
+        rendered.add_row(name, *cells)
+    return rendered
 
 
 def _memory(figures: Figures) -> Table:
     done = dict.fromkeys(name for by in figures.memory.values() for name in by)
-    made = table("Memory at the peak, MB", "", *figures.memory)
+    rendered = table("Memory at the peak, MB", "", *figures.memory)
     for name in done:
         cells = [_whole(by.get(name)) for by in figures.memory.values()]
-        made.add_row(name, *cells)
-    return made
+        rendered.add_row(name, *cells)
+    return rendered
 
 
 def _summaries(figures: Figures) -> Table:
     kinds = dict.fromkeys(name for by in figures.summaries.values() for name in by)
-    made = table("Summaries, in % of the log", "", *figures.summaries)
+    rendered = table("Summaries, in % of the log", "", *figures.summaries)
     for name in kinds:
         shares = (by.get(name) for by in figures.summaries.values())
-        made.add_row(name, *("" if s is None else f"{s:.1%}" for s in shares))
-    return made
+        rendered.add_row(name, *("" if s is None else f"{s:.1%}" for s in shares))
+    return rendered
 
 
 def _whole(figure: float | None) -> str:
@@ -322,8 +324,8 @@ def _draw_races(axes: Any, figures: Figures, engine: str) -> None:
     axes.set_yscale("log")
     width = 0.8 / len(_COLOURS)
     for place, (who, colour) in enumerate(_COLOURS.items()):
-        found = [figures.find(subject, engine, who) for subject in _RACES]
-        rates = {group: each.rate for group, each in enumerate(found) if each}
+        by_race = [figures.find(subject, engine, who) for subject in _RACES]
+        rates = {group: each.rate for group, each in enumerate(by_race) if each}
         if not rates:
             continue
         at = [group - 0.4 + (place + 0.5) * width for group in rates]
@@ -339,13 +341,15 @@ def _draw_races(axes: Any, figures: Figures, engine: str) -> None:
 def _draw_stages(axes: Any, figures: Figures, engine: str) -> None:
     """Draw where the time of one append goes, stacked."""
     axes.set_title("one append, µs", fontsize=10)
-    found = [stages for stages in figures.stages if stages.engine == engine]
-    below = [0.0] * len(found)
+    of_engine = [stages for stages in figures.stages if stages.engine == engine]
+    below = [0.0] * len(of_engine)
     for stage, colour in zip(STAGES, _STAGE_COLOURS, strict=True):
-        heights = [stages.micros[stage] for stages in found]
-        axes.bar(range(len(found)), heights, 0.6, below, color=colour, label=stage)
+        heights = [stages.micros[stage] for stages in of_engine]
+        axes.bar(range(len(of_engine)), heights, 0.6, below, color=colour, label=stage)
         below = [low + high for low, high in zip(below, heights, strict=True)]
-    axes.set_xticks(range(len(found)), [stages.when for stages in found], fontsize=8)
+    axes.set_xticks(
+        range(len(of_engine)), [stages.when for stages in of_engine], fontsize=8
+    )
     axes.set_ylim(0, 1.45 * max(below, default=1.0) or 1.0)
     axes.legend(ncols=2, fontsize=7, frameon=False, loc="upper left")
     _plain(axes)
@@ -358,15 +362,15 @@ def _draw_reading(axes: Any, figures: Figures, engine: str) -> None:
     axes.set_yscale("log")
     for subject, style in ((CONTEXT, "-"), (FULL_READ, "--")):
         for who, colour in _COLOURS.items():
-            found = [
+            contexts = [
                 figure
                 for figure in figures.figures
                 if (figure.subject, figure.engine, figure.who) == (subject, engine, who)
             ]
-            if found:
+            if contexts:
                 axes.plot(
-                    [figure.size for figure in found],
-                    [figure.seconds * 1000 for figure in found],
+                    [figure.size for figure in contexts],
+                    [figure.seconds * 1000 for figure in contexts],
                     style,
                     marker="o",
                     color=colour,

@@ -84,8 +84,8 @@ def run(options: Options) -> int:
     figures.checks = [c for c in checks if c.measured is not None]
     report.show(figures, console)
     if options.json:
-        told = json.dumps(figures.plain(), ensure_ascii=False, indent=1)
-        options.json.write_text(told + "\n", encoding="utf-8")
+        document = json.dumps(figures.plain(), ensure_ascii=False, indent=1)
+        options.json.write_text(document + "\n", encoding="utf-8")
     if options.plot:
         report.draw(figures, options.plot)
     if options.markdown:
@@ -119,8 +119,8 @@ async def measured(options: Options, folder: Path, console: Console) -> Figures:
     figures = Figures(conditions=_conditions(scale))
     redactor = warm_redactor()
     figures.conditions["redaction"] = redactor.engine
-    with engines(options.engines or ENGINES, folder, redactor) as found:
-        for engine in found:
+    with engines(options.engines or ENGINES, folder, redactor) as opened:
+        for engine in opened:
             figures.conditions |= engine.conditions()
             for name in options.only or PARTS:
                 start = time.perf_counter()

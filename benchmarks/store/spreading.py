@@ -96,7 +96,7 @@ class Measured:
     def rebuild(self, executor: Executor | None) -> None:
         """Make the summaries of one more strategy."""
         done = list(self._store.rebuild(self.spec(), executor=executor))
-        if not all(one.compactions and not one.problem for one in done):
+        if not all(result.compactions and not result.problem for result in done):
             raise SystemExit("a session was not rebuilt")
 
     def verify(self, executor: Executor | None) -> None:
@@ -107,9 +107,9 @@ class Measured:
         """A strategy that was not asked for yet."""
         return STRATEGY.format(next(self._specs))
 
-    def race(self, what: str, executor: Executor) -> list[tuple[float, float]]:
+    def race(self, work_name: str, executor: Executor) -> list[tuple[float, float]]:
         """Seconds without the executor and with it, in pairs."""
-        work = getattr(self, what)
+        work = getattr(self, work_name)
         alone = partial(work, None)
         together = partial(work, executor)
         return [(seconds(alone), seconds(together)) for _ in range(self._rounds)]
@@ -130,19 +130,19 @@ def main(url: str = "", sessions: str = "40", rounds: str = "3") -> None:
             ):
                 with make() as executor:
                     measured.verify(executor)  # each of its processes opens the store
-                    for what in ("rebuild", "verify"):
-                        _tell(f"{what}, {name}", measured.race(what, executor))
+                    for work in ("rebuild", "verify"):
+                        _tell(f"{work}, {name}", measured.race(work, executor))
             pairs = []
             for _ in range(int(rounds)):
-                one = by_workers(url, measured.spec(), 1, many)
-                pairs.append((one, by_workers(url, measured.spec(), 2, many)))
+                single = by_workers(url, measured.spec(), 1, many)
+                pairs.append((single, by_workers(url, measured.spec(), 2, many)))
             _tell("rebuild, two workers", pairs)
 
 
-def _tell(what: str, pairs: list[tuple[float, float]]) -> None:
-    ratio = statistics.median(one / two for one, two in pairs)
-    alone = statistics.median(one for one, _ in pairs)
-    sys.stdout.write(f"{what:28} {ratio:5.2f} × (alone {alone:.2f} s)\n")
+def _tell(title: str, pairs: list[tuple[float, float]]) -> None:
+    ratio = statistics.median(single / two for single, two in pairs)
+    alone = statistics.median(single for single, _ in pairs)
+    sys.stdout.write(f"{title:28} {ratio:5.2f} × (alone {alone:.2f} s)\n")
     sys.stdout.flush()
 
 

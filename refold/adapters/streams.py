@@ -626,18 +626,25 @@ class EncryptedStreams:
         If a row cannot be decrypted, new rows are read one by one: the context may not
         need that row.
         """
-        known = self._shown_events(stream, name) if shown else None
+        cached_events = self._shown_events(stream, name) if shown else None
         known_seqs = None
-        if known is not None:
-            known_seqs = (known.view.through_seq, known.view.derived_seq)
+        if cached_events is not None:
+            known_seqs = (
+                cached_events.view.through_seq,
+                cached_events.view.derived_seq,
+            )
         rows = self.recorder.snapshot(
             stream, name, shown=shown, limit=ports.PAGE, known=known_seqs
         )
         head = self.open_head(stream, rows.head)
-        if known is not None and not self._is_of(known, stream, rows.view):
+        if cached_events is not None and not self._is_of(
+            cached_events, stream, rows.view
+        ):
             # The rows of a view with other seqs were read.
-            lacks_rows = rows.view is not None and rows.view[:2] == known.view[:2]
-            known = None
+            lacks_rows = (
+                rows.view is not None and rows.view[:2] == cached_events.view[:2]
+            )
+            cached_events = None
             if lacks_rows:
                 rows = self.recorder.snapshot(
                     stream, name, shown=shown, limit=ports.PAGE
@@ -645,7 +652,9 @@ class EncryptedStreams:
                 head = self.open_head(stream, rows.head)
         view = self._view(stream, name, rows.view)
         try:
-            return self._decrypted_snapshot(stream, name, head, view, rows, known)
+            return self._decrypted_snapshot(
+                stream, name, head, view, rows, cached_events
+            )
         except errors.CorruptEvent:
             from_view = view or ports.StoredView(0, 0)
             new = self.read(stream, after=from_view.through_seq, limit=ports.PAGE)
@@ -659,19 +668,25 @@ class EncryptedStreams:
     def _shown_events(self, stream: StreamId, name: str) -> ShownEvents | None:
         """Return the events that the view of this name shows, if they are cached."""
         cached = self.keys.cached(stream.user_id, stream.session_id)
-        known: ShownEvents | None = None if cached is None else cached.shown
-        return known if known is not None and known.name == name else None
+        shown_events: ShownEvents | None = None if cached is None else cached.shown
+        return (
+            shown_events
+            if shown_events is not None and shown_events.name == name
+            else None
+        )
 
     def _is_of(
-        self, known: ShownEvents, stream: StreamId, view: ViewRow | None
+        self, cached_events: ShownEvents, stream: StreamId, view: ViewRow | None
     ) -> bool:
         """Whether these are the events of a view that was read now.
 
         They are not if the view or the key of the session is another one.  A key is
         another one after a redaction that removed something from stored events.
         """
-        is_same = view is not None and view.body == known.view.body
-        return is_same and self._shown_events(stream, known.name) is known
+        is_same = view is not None and view.body == cached_events.view.body
+        return (
+            is_same and self._shown_events(stream, cached_events.name) is cached_events
+        )
 
     def _decrypted_snapshot(
         self,
@@ -680,34 +695,34 @@ class EncryptedStreams:
         head: ports.Head,
         view: ports.StoredView | None,
         rows: SnapshotRows,
-        known: ShownEvents | None,
+        cached_events: ShownEvents | None,
     ) -> ports.SessionSnapshot:
         """Decrypt rows of a session, and cache them for the next reading.
 
         known: the events that the view shows, which ``rows`` then lack.
         """
         parts = (rows.shown, rows.summaries, rows.new, rows.derived)
-        if not any(parts) and known is None:
+        if not any(parts) and cached_events is None:
             return ports.SessionSnapshot(head, view, [], [], [], [])
         key = self.keys.session(stream.user_id, stream.session_id, now=None)
-        taken = 0 if known is None else known.size
+        taken = 0 if cached_events is None else cached_events.size
         reading = Reading(key.decrypted.rows, taken)
         to_envelope = self.mapper.to_domain_event
         shown, summaries, new, derived = (
             [to_envelope(row, reading) for row in part] for part in parts
         )
-        if known is not None:
-            shown, summaries = known.events(to_envelope)
+        if cached_events is not None:
+            shown, summaries = cached_events.events(to_envelope)
         elif rows.view is not None and rows.shown and reading.has_all:
-            known = ShownEvents(
+            cached_events = ShownEvents(
                 name,
                 rows.view,
                 zip(rows.shown, shown, strict=True),
                 zip(rows.summaries, summaries, strict=True),
                 reading.decrypted,
             )
-        self.keys.cache_rows(key.decrypted, reading.decrypted, known)
-        remembered = None if known is None else known.remembered
+        self.keys.cache_rows(key.decrypted, reading.decrypted, cached_events)
+        remembered = None if cached_events is None else cached_events.remembered
         return ports.SessionSnapshot(
             head, view, shown, summaries, new, derived, remembered
         )

@@ -390,22 +390,22 @@ def _unpaired(named: Sequence[Span], uses: Sequence[Use]) -> Iterator[tuple[int,
         yield first, f"a receipt is of seq {first} to {last}, which have no such key"
 
 
-def minus(these: Sequence[Span], those: Sequence[Span]) -> Iterator[Span]:
-    """Yield the parts of ``these`` spans that none of ``those`` covers.
+def minus(spans: Sequence[Span], removed: Sequence[Span]) -> Iterator[Span]:
+    """Yield the parts of ``spans`` that no span in ``removed`` covers.
 
     Both are in order.
     """
-    others = iter([*those, _NO_SPAN])
-    first_other, last_other = next(others)
-    for first, last in these:
-        while last_other < first:
-            first_other, last_other = next(others)
-        while first_other <= last and first <= last:
-            if first < first_other:
-                yield first, first_other - 1
-            first = last_other + 1
-            if last_other <= last:
-                first_other, last_other = next(others)
+    remaining = iter([*removed, _NO_SPAN])
+    first_removed, last_removed = next(remaining)
+    for first, last in spans:
+        while last_removed < first:
+            first_removed, last_removed = next(remaining)
+        while first_removed <= last and first <= last:
+            if first < first_removed:
+                yield first, first_removed - 1
+            first = last_removed + 1
+            if last_removed <= last:
+                first_removed, last_removed = next(remaining)
         if first <= last:
             yield first, last
 

@@ -643,8 +643,8 @@ class RetentionPolicy:
         for time in self.lasting.values():
             if not self.sessions or self.sessions > time:
                 raise InvalidConfiguration(
-                    "memory is made of sessions: they must expire after no longer than "
-                    "memory"
+                    "memory is derived from sessions, so sessions must expire no later "
+                    "than memory"
                 )
 
     @classmethod

@@ -9,6 +9,7 @@ RefoldError
     IdempotencyConflict   the idempotency key was used before for other content
     UserNotFound          the database has no data of this user
     SessionNotFound       the user has no such session
+    ShareNotFound         there is no such share: it expired, or was revoked or erased
     SessionClosed         the session has ended: open another or fork it
     Erased                the user or session was erased: reads and writes fail
     NotErased             there is nothing to restore, or nobody to readmit

@@ -1,4 +1,4 @@
-"""Where the parts meet: sessions that append, read, show a context and verify."""
+"""The store and its sessions, which connect the log, redaction, and projections."""
 
 from refold.store.appends import Receipt
 from refold.store.session.session import Session

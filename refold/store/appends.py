@@ -810,10 +810,10 @@ def _with_own_id(
     draft: Draft,
     item: RedactedItem,
 ) -> Draft:
-    """Return the draft; if two calls of an item have the same id, with another id.
+    """Return the draft, with another id if two calls of an item have the same one.
 
     begun:   the newest seq before the item.
-    answers: those of the item's calls.
+    answers: the answers of the item's calls.
     """
     event = draft.event
     renamed = event

@@ -205,7 +205,7 @@ class ErasureRequest:
 
 
 class RetentionResult(NamedTuple):
-    """The result of a retention run, or of what ``dry_run`` would do.
+    """The result of a retention run, or what a run would do under ``dry_run``.
 
     sessions:  the user id and session id of each expired session.
     kept:      the number of expired sessions that stay, by reason: ``hold``,

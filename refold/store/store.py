@@ -255,7 +255,7 @@ class SessionStore:
             except errors.Erased:
                 self.log.erasures.refuse_erased(user_id)
                 continue
-            return replace(session, begins={**labels, "name": name})
+            return replace(session, first_labels={**labels, "name": name})
         raise AssertionError("unreachable: the count has no end")
 
     @recorded("session_list", "sessions")

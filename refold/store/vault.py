@@ -57,21 +57,21 @@ def unnumbered(text: str) -> str:
     return _TAGGED.sub("[]", NUMBERED.sub("[]", text.replace("[~", "[")))
 
 
-def numbers_for_fork(known: Mapping[str, int]) -> dict[str, int]:
+def numbers_for_fork(numbers: Mapping[str, int]) -> dict[str, int]:
     """Return a fork's first table: the last number of each type, without values."""
     last: dict[str, int] = {}
-    for entry, number in known.items():
+    for entry, number in numbers.items():
         kind = entry.partition(":")[0] + ":"
         last[kind] = max(number, last.get(kind, 0))
     return last
 
 
-def numbers_after(known: Mapping[str, int], text: str) -> dict[str, int]:
+def numbers_after(numbers: Mapping[str, int], text: str) -> dict[str, int]:
     """Return the last number of each type after the placeholders in ``text``.
 
-    known: the last numbers before the text, each under its type and a colon.
+    numbers: the last numbers before the text, each under its type and a colon.
     """
-    last = dict(known)
+    last = dict(numbers)
     for match in NUMBERED.finditer(text):
         kind = match[1]
         number = _number_in(match[0], kind)

@@ -105,13 +105,13 @@ class ErasuresContract:
 
     def test_a_job_advances_only_from_its_current_stage(self, log: EventLog) -> None:
         job = begin(log)
-        held = job.at("held", keys=3)
+        held_job = job.at("held", keys=3)
 
-        assert log.erasures.advance(held, "shredded") == job
-        assert log.erasures.advance(held, "begun") == held
-        assert log.erasures.jobs() == [held]
+        assert log.erasures.advance(held_job, "shredded") == job
+        assert log.erasures.advance(held_job, "begun") == held_job
+        assert log.erasures.jobs() == [held_job]
         assert begin(log, erasure.ErasureScope("bob")).stage == "begun"
-        assert log.erasures.advance(replace(held, job_id="another"), "held") is None
+        assert log.erasures.advance(replace(held_job, job_id="another"), "held") is None
 
     def test_a_marked_user_can_be_neither_read_nor_written(self, log: EventLog) -> None:
         fill(log)

@@ -72,12 +72,12 @@ def _schema_version(url: str) -> str:
 
 def test_its_events_and_contexts_are_the_same(golden: Golden) -> None:
     with golden.open() as store:
-        found = {
+        content = {
             f"{info.user_id}/{info.session_id}": _content(store, info)
             for info in store.sessions()
         }
 
-    assert found == golden.content
+    assert content == golden.content
 
 
 def _content(store: refold.SessionStore, info: Any) -> dict[str, Any]:

@@ -31,11 +31,11 @@ seq_sets = st.sets(st.integers(1, 40))
 
 @given(seq_sets, seq_sets)
 def test_minus_keeps_only_positions_missing_from_the_other(
-    these: set[int], those: set[int]
+    seqs_of_one: set[int], seqs_of_other: set[int]
 ) -> None:
-    remaining = list(minus(spans(these), spans(those)))
+    remaining = list(minus(spans(seqs_of_one), spans(seqs_of_other)))
 
-    assert seqs(remaining) == these - those
+    assert seqs(remaining) == seqs_of_one - seqs_of_other
     assert remaining == sorted(remaining)
 
 

@@ -52,11 +52,11 @@ def test_a_short_run_writes_its_figures(tmp_path: Path) -> None:
 
     figures = json.loads(file.read_text())["figures"]
     assert code == 0
-    assert [one["strategy"] for one in figures] == [*SPECS]
-    assert {spec.parse(one).name for one in SPECS} == {*spec.STRATEGIES}
+    assert [figure["strategy"] for figure in figures] == [*SPECS]
+    assert {spec.parse(figure).name for figure in SPECS} == {*spec.STRATEGIES}
     keep = figures[0]
     assert (keep["tokens"], keep["dollars"], keep["recall"]) == (1.0, 1.0, 1.0)
-    assert all(0 < one["tokens"] <= 1 for one in figures)
+    assert all(0 < figure["tokens"] <= 1 for figure in figures)
     assert "| references kept by history_summary |" in page.read_text()
 
 
@@ -67,7 +67,7 @@ def test_the_front_has_the_strategies_that_no_other_beats() -> None:
     ]
     figures.append(Figure("on one file alone", "x", 0.1, 0.1, 1.0))
 
-    means = {one.strategy: one.best for one in front(figures)}
+    means = {figure.strategy: figure.best for figure in front(figures)}
 
     assert means == {"a": True, "b": True, "c": False}
 
@@ -78,10 +78,10 @@ def test_runs_are_joined_until_there_are_enough_answers(answers: int) -> None:
 
     runs = list(joined(transcripts, answers))
 
-    made = [draft.event.type for run in runs for draft in run]
+    types = [draft.event.type for run in runs for draft in run]
     last = [draft.event.type for draft in runs[-1]].count("agent_response")
-    assert made.count("agent_response") >= answers
-    assert made.count("agent_response") - last < answers
+    assert types.count("agent_response") >= answers
+    assert types.count("agent_response") - last < answers
 
 
 def _history(turns: int) -> list[Draft]:
@@ -190,12 +190,12 @@ def test_an_option_of_another_benchmark_is_named_as_it_is_written(
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_table_fits_the_terminal_with_whole_words(width: int) -> None:
-    made = table("13 compactions", "", "instructions", "constraints", "identifiers")
-    made.add_row("turn_window:full_turns=2", *["0.912 (0.88-0.95)"] * 3)
-    made.add_row("a-strategy-with-a-long-name-" * 2, *["–"] * 3)
+    figures = table("13 compactions", "", "instructions", "constraints", "identifiers")
+    figures.add_row("turn_window:full_turns=2", *["0.912 (0.88-0.95)"] * 3)
+    figures.add_row("a-strategy-with-a-long-name-" * 2, *["–"] * 3)
     console = Console(width=width, record=True, file=io.StringIO())
 
-    show(console, made)
+    show(console, figures)
 
     text = console.export_text()
     assert max(map(cell_len, text.splitlines())) <= width

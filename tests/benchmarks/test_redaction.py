@@ -43,8 +43,8 @@ class Scripted:
 
     name = "scripted"
 
-    def __init__(self, *found: Span) -> None:
-        self.found = found
+    def __init__(self, *spans: Span) -> None:
+        self.found = spans
 
     def spans(self, text: str) -> Sequence[Span]:
         return self.found
@@ -81,11 +81,11 @@ def test_the_same_seed_makes_the_same_corpora_in_every_process() -> None:
 
 
 def test_another_seed_makes_other_corpora() -> None:
-    one = corpora.Corpora(0.001, seed=1)
+    first = corpora.Corpora(0.001, seed=1)
     other = corpora.Corpora(0.001, seed=2)
 
-    assert one.clean != other.clean
-    assert one.events != other.events
+    assert first.clean != other.clean
+    assert first.events != other.events
 
 
 def test_values_and_their_sentences_are_a_small_part_of_the_mixed_corpus() -> None:
@@ -100,30 +100,30 @@ def test_values_and_their_sentences_are_a_small_part_of_the_mixed_corpus() -> No
 
 
 def test_events_are_json_and_small_ones_are_174_bytes() -> None:
-    made = events.events(random.Random(1), 26)
+    results = events.events(random.Random(1), 26)
 
-    assert json.loads(json.dumps(made)) == made
-    assert len({event["tool"] for event in made}) == 13
+    assert json.loads(json.dumps(results)) == results
+    assert len({event["tool"] for event in results}) == 13
     assert {events.size(events.small_event(random.Random(n))) for n in range(50)} == {
         174
     }
 
 
 def test_noise_and_adversaries_have_the_documented_number_and_size() -> None:
-    made = events.noise(random.Random(1), 120_000)
+    noise = events.noise(random.Random(1), 120_000)
     hard = corpora.adversarial(random.Random(1))
 
-    assert all(len(text.encode()) >= 10_000 for text in made.values())
+    assert all(len(text.encode()) >= 10_000 for text in noise.values())
     assert len(hard) == 30
     assert {len(text) for text in hard.values()} == {100_000}
 
 
 def test_clean_text_is_of_all_parts_and_eight_megabytes_at_least() -> None:
-    made = clean.found(Scripted().spans, clean.texts())
+    figures = clean.found(Scripted().spans, clean.texts())
 
-    assert made.sizes.keys() == {"library", "packages", "diffs", "logs"}
-    assert made.sizes.total() >= 8_000_000
-    assert made.per_megabyte() == {}
+    assert figures.sizes.keys() == {"library", "packages", "diffs", "logs"}
+    assert figures.sizes.total() >= 8_000_000
+    assert figures.per_megabyte() == {}
 
 
 def test_almost_no_trap_is_taken_for_a_secret() -> None:
@@ -144,15 +144,17 @@ def test_almost_no_trap_is_taken_for_a_secret() -> None:
 def test_findings_in_clean_text_are_counted_and_told_but_for_what_stood_there() -> None:
     text = "mail a@b.io pw=[REDACTED:SECRET] 4711"
     tool = Scripted(Span(5, 11, "EMAIL"), Span(15, 32, "SECRET"), Span(33, 37, "PIN"))
-    told = []
+    reported = []
 
-    made = clean.found(
-        tool.spans, [clean.Text("logs", "x", text)], lambda _, span: told.append(span)
+    figures = clean.found(
+        tool.spans,
+        [clean.Text("logs", "x", text)],
+        lambda _, span: reported.append(span),
     )
 
-    assert made.types == {"logs": {"EMAIL": 1, "PIN": 1}}
-    assert told == [Span(33, 37, "PIN")]
-    assert made.per_megabyte()["PIN"] == pytest.approx(1e6 / len(text))
+    assert figures.types == {"logs": {"EMAIL": 1, "PIN": 1}}
+    assert reported == [Span(33, 37, "PIN")]
+    assert figures.per_megabyte()["PIN"] == pytest.approx(1e6 / len(text))
 
 
 def test_a_secret_counts_as_found_only_if_nothing_of_it_is_left() -> None:
@@ -193,11 +195,11 @@ def test_a_key_is_complete_in_each_of_its_carriers() -> None:
 
 
 def test_at_least_forty_vendors_on_each_side() -> None:
-    made = vendor_items(random.Random(1))
+    items = vendor_items(random.Random(1))
 
     for held_out in (False, True):
         named = {
-            item.name.split(" · ")[0] for item in made if item.held_out is held_out
+            item.name.split(" · ")[0] for item in items if item.held_out is held_out
         }
         assert len(named) >= 40
 
@@ -230,7 +232,7 @@ def test_personal_data_is_made_in_every_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "found"),
+    ("before", "after", "spans"),
     [
         ("nothing", "nothing", []),
         ("tel 123!", "tel [REDACTED:PHONE]!", [Span(4, 7, "PHONE")]),
@@ -240,12 +242,12 @@ def test_personal_data_is_made_in_every_kind() -> None:
     ],
 )
 def test_values_of_placeholders_are_derived_from_the_text_around(
-    before: str, after: str, found: list[tuple[int, ...]]
+    before: str, after: str, spans: list[tuple[int, ...]]
 ) -> None:
     assert [
         span[: len(want)]
-        for span, want in zip(replaced(before, after), found, strict=True)
-    ] == [tuple(want) for want in found]
+        for span, want in zip(replaced(before, after), spans, strict=True)
+    ] == [tuple(want) for want in spans]
 
 
 TEXT = "mail a@b.io, call 555-0100"

@@ -142,7 +142,7 @@ def test_only_a_gate_fails_a_run(
 
     monkeypatch.setattr(run, "measured", measured)
     for checks, code in (([slow], 0), ([slow, heavy], 1)):
-        monkeypatch.setattr(report, "checks", lambda _, found=checks: found)
+        monkeypatch.setattr(report, "checks", lambda _, results=checks: results)
         assert run.run(run.Options(json=tmp_path / "figures.json")) == code
 
 
@@ -184,7 +184,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_the_command_measures_every_part(measured: Any) -> None:
-    found = {(each["subject"], each["who"]) for each in measured["figures"]}
+    measured_pairs = {(each["subject"], each["who"]) for each in measured["figures"]}
 
     assert set(PARTS) == {"append", "load", "import", "read", "fold"}
     for subject in (
@@ -198,12 +198,12 @@ def test_the_command_measures_every_part(measured: Any) -> None:
         "16 sessions, asyncio",
         "context",
     ):
-        assert {(subject, OURS), (subject, RAW)} <= found
-    assert ("import", "COPY or executemany") in found
+        assert {(subject, OURS), (subject, RAW)} <= measured_pairs
+    assert ("import", "COPY or executemany") in measured_pairs
     for subject in ("rebuild", "verify"):
-        assert {(subject, RAW), (subject, f"{subject}, 2 jobs")} <= found
+        assert {(subject, RAW), (subject, f"{subject}, 2 jobs")} <= measured_pairs
         assert measured["spread"][NORMAL][subject] > 0
-    assert ("verify, chain only", RAW) in found
+    assert ("verify, chain only", RAW) in measured_pairs
     assert all(each["seconds"] > 0 for each in measured["figures"])
     assert all(each["ratio"] > 0 for each in measured["figures"] if each["who"] != OURS)
     assert measured["sizes"][NORMAL][OURS] > 0
@@ -257,14 +257,14 @@ def test_the_figures_can_be_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("what", ["idle", "rebuild", "verify"])
-def test_a_footprint_is_reported_in_megabytes(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("work", ["idle", "rebuild", "verify"])
+def test_a_footprint_is_reported_in_megabytes(work: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
     keys = f"sqlite:///{tmp_path / 'k.db'}"
     with refold.open(url, keys=keys) as store:
         store.session(user_id="ada", session_id="s").append(payloads.turn(0))
 
-    megabytes = parts.peak(url, keys, what)
+    megabytes = parts.peak(url, keys, work)
 
     assert 10 < megabytes < 10_000
 
@@ -283,10 +283,10 @@ def test_an_option_of_the_other_benchmark_is_refused(
 ) -> None:
     code = main(["bench", *arguments])
 
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert code == 2
-    assert named in said
-    assert "leave it out" in said
+    assert named in errors
+    assert "leave it out" in errors
 
 
 @pytest.mark.parametrize("option", ["--json", "--plot", "--markdown", "--data"])

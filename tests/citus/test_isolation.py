@@ -107,10 +107,10 @@ def test_a_connection_sees_only_the_rows_of_its_user(
         with as_bob(walled.app) as app:
             seen[table] = {user for (user,) in app.execute(query)}  # type: ignore[arg-type, unused-ignore]  # the same
 
-    assert {table for table, found in seen.items() if found} >= {
+    assert {table for table, users in seen.items() if users} >= {
         f"refold.{name}" for name in ("heads", "events", "blobs", "receipts", "labels")
     }
-    assert all(found <= {"bob"} for found in seen.values())
+    assert all(users <= {"bob"} for users in seen.values())
 
 
 # Each would show rows of others if what is asked of machines forgot who asks.
@@ -145,11 +145,11 @@ def test_no_row_of_another_is_reached_through_the_coordinator(
 
     with as_bob(walled.app) as app:
         try:
-            found = {str(value) for (value,) in app.execute(ROUTES[route])}  # type: ignore[arg-type, unused-ignore]  # no user's text
+            users = {str(value) for (value,) in app.execute(ROUTES[route])}  # type: ignore[arg-type, unused-ignore]  # no user's text
         except psycopg.errors.InsufficientPrivilege:
-            found = set()
+            users = set()
 
-    assert found <= {"bob"}
+    assert users <= {"bob"}
 
 
 @pytest.mark.parametrize("verb", ["UPDATE", "DELETE", "INSERT", "COPY", "TRUNCATE"])
@@ -187,7 +187,9 @@ def test_a_name_that_looks_like_sql_is_a_name(walled: Walled, tmp_path: Path) ->
     with open_at(walled.app, tmp_path) as store:
         talk(store.session(user_id=name, session_id="s-1"), 1)
 
-        assert [one.user_id for one in store.sessions(name, internal=True)] == [name]
+        assert [session.user_id for session in store.sessions(name, internal=True)] == [
+            name
+        ]
         assert len(store.session(user_id=name, session_id="s-1").events()) == 2
 
 
@@ -195,12 +197,12 @@ def test_the_roles_can_be_set_up_again(walled: Walled, cluster: Cluster) -> None
     set_up(cluster, walled.owner, "citus")
 
     with psycopg.connect(walled.owner) as owner:
-        found = owner.execute(
+        rows = owner.execute(
             "SELECT result FROM run_command_on_shards('refold.events', $$SELECT "
             "relrowsecurity AND EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = c.oid)"
             " FROM pg_class c WHERE c.oid = '%s'::regclass$$)"
         ).fetchall()
-    assert {value for (value,) in found} == {"t"}
+    assert {value for (value,) in rows} == {"t"}
 
 
 def test_roles_of_a_store_that_is_spread_later_are_closed_until_they_are_set_up(
@@ -208,9 +210,9 @@ def test_roles_of_a_store_that_is_spread_later_are_closed_until_they_are_set_up(
 ) -> None:
     from refold.adapters.sql.postgres import PostgresDatabase
 
-    made = PostgresDatabase(make_url(citus_url))
-    migrate(made)
-    made.close()
+    unspread = PostgresDatabase(make_url(citus_url))
+    migrate(unspread)
+    unspread.close()
     set_up(cluster, citus_url)
     with users(cluster, citus_url) as names:
         walled = walled_at(citus_url, names)

@@ -133,11 +133,11 @@ def test_users_of_other_machines_continue_while_one_is_down(
 def test_a_head_that_is_held_holds_up_no_user_of_another_machine(
     own_cluster: Cluster, store: SessionStore, restarted: bool
 ) -> None:
-    (held, *_), up = of_machine(store, 1)
+    (blocked, *_), up = of_machine(store, 1)
     if restarted:
         own_cluster.kill(1)
         with pytest.raises(StoreUnavailable):
-            append(store, held, "lost")
+            append(store, blocked, "lost")
         own_cluster.start_again(1)
     lock = "SELECT 1 FROM refold.heads WHERE user_id = %s FOR UPDATE"
 
@@ -145,8 +145,8 @@ def test_a_head_that_is_held_holds_up_no_user_of_another_machine(
         psycopg.connect(own_cluster.url_of("own")) as other,
         ThreadPoolExecutor(1) as pool,
     ):
-        other.execute(lock, (held,))
-        waits = pool.submit(append, store, held, "second")
+        other.execute(lock, (blocked,))
+        waits = pool.submit(append, store, blocked, "second")
         done = [append(store, user, "second") for user in up]
         assert not waits.done()
         other.rollback()

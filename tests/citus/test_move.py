@@ -36,7 +36,7 @@ def test_every_row_is_on_the_cluster_unchanged(case: Tampered, citus_url: str) -
 
     counts = move(case.url, to=citus_url)
 
-    assert counts == {name: len(found) for name, found in before.items()}
+    assert counts == {name: len(rows_before) for name, rows_before in before.items()}
     assert rows(citus_url) == before
 
 

@@ -35,8 +35,10 @@ def live(store: SessionStore) -> None:
 
 
 def problems(store: SessionStore) -> list[object]:
-    found = [problem for _, verified in store.verify() for problem in verified.problems]
-    return [*found, *store.seals.verify().problems]
+    in_sessions = [
+        problem for _, verified in store.verify() for problem in verified.problems
+    ]
+    return [*in_sessions, *store.seals.verify().problems]
 
 
 def spread(url: str) -> set[str]:
@@ -110,8 +112,8 @@ def test_no_copy_is_left_in_another_place(unspread_store_url: str) -> None:
 
     with psycopg.connect(unspread_store_url) as server:
         for name in OF_USERS:
-            found = server.execute("SELECT pg_relation_size(%s)", (name,)).fetchone()
-            assert found == (0,), name
+            size = server.execute("SELECT pg_relation_size(%s)", (name,)).fetchone()
+            assert size == (0,), name
 
 
 def test_the_shards_refuse_the_same_changes_as_their_table(
@@ -146,13 +148,13 @@ def test_a_user_is_searched_only_on_the_users_machine(
         names = [*USERS, "", "ä", "é" * 7, "中文" * 9, "x" * 500]
         with psycopg.connect(citus_url) as server:
             for user in names:
-                found = server.execute(
+                place = server.execute(
                     "SELECT hashtext(%s), groupid FROM pg_dist_placement WHERE "
                     "shardid = get_shard_id_for_distribution_column('refold.heads', "
                     "%s::text)",
                     (user, user),
                 ).fetchone()
-                assert found == (_hashed(user), database.machine(user))
+                assert place == (_hashed(user), database.machine(user))
         assert len({database.machine(user) for user in names}) == WORKERS
 
 

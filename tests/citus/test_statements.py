@@ -97,7 +97,10 @@ def test_no_position_is_judged(store: SessionStore) -> None:
     ):
         with pytest.raises(StoreUnavailable, match="no order of all events"):
             judge()
-    assert [next(found).originator_version for found in [recorder.subscribe()] * 2] == [
+    assert [
+        next(subscription).originator_version
+        for subscription in [recorder.subscribe()] * 2
+    ] == [
         1,
         2,
     ]

@@ -136,7 +136,7 @@ def test_an_edit_that_the_user_rejected_is_no_change_and_no_failure(
     log = refold("log", "--user", "ada", "--session", "run")
     failed = refold("log", "--user", "ada", "--session", "run", "--failed")
     (session,) = refold("sessions", "--json").json()
-    found = refold("search", "--user", "ada", "failed:", "--json")
+    hits = refold("search", "--user", "ada", "failed:", "--json")
 
     assert lines[1] == "0 reads, 2 changes, +5 -1 lines, 1 rejected"
     assert lines[-1].split()[3:6] == ["rejected", "2", "1"]
@@ -144,7 +144,7 @@ def test_an_edit_that_the_user_rejected_is_no_change_and_no_failure(
     assert "Edit · rejected" in log.out
     assert failed.out == ""
     assert session["failures"] == 0
-    assert found.json() == []
+    assert hits.json() == []
 
 
 def test_mistakes_are_reported(refold: Refold, db: Path) -> None:

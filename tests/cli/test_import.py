@@ -807,9 +807,9 @@ def test_sessions_with_the_names_of_their_files_have_no_further_column(
     refold: Refold, tmp_path: Path
 ) -> None:
     tree = tree_of_projects(tmp_path)
-    one = refold("import", tree / "tea" / "one.jsonl", "--user", "ada")
+    printed = refold("import", tree / "tea" / "one.jsonl", "--user", "ada")
 
-    assert one.out.splitlines()[0].split() == [
+    assert printed.out.splitlines()[0].split() == [
         "session",
         "new",
         "already",

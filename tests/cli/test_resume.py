@@ -40,13 +40,13 @@ def transcripts(folder: Path) -> list[Path]:
 
 def install(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put a program in the path that writes its arguments and its folder to a file."""
-    said = folder / "said"
+    started = folder / "said"
     program = folder / "bin" / name
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$PWD $*" > {said}\nexit 7\n')
+    program.write_text(f'#!/bin/sh\necho "$PWD $*" > {started}\nexit 7\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    return said
+    return started
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -156,12 +156,12 @@ def test_resume_starts_an_installed_client_in_this_folder(
     monkeypatch: pytest.MonkeyPatch,
     client: str,
 ) -> None:
-    said = install(tmp_path, CLIENTS[client], monkeypatch)
+    started = install(tmp_path, CLIENTS[client], monkeypatch)
 
     ran = recorded("resume", "s", "--user", "ada", "--in", client)
 
     (path,) = transcripts(tmp_path)
-    folder, *arguments = said.read_text().split()
+    folder, *arguments = started.read_text().split()
     assert ran.code == 7
     assert ran.out == ""
     assert os.path.samefile(folder, tmp_path)

@@ -151,9 +151,9 @@ def test_words_are_found_in_events(refold: Refold, sample: Path) -> None:
     assert refold("search", "the", "--user", "lin").out.count("run ") >= 5
     none = refold("search", "--user", "lin", "zzz yyy")
     assert none.out == "no event matches\n"
-    some = refold("search", "--user", "lin", "importer", "--limit", "1")
+    hits = refold("search", "--user", "lin", "importer", "--limit", "1")
     total = len(refold("search", "--user", "lin", "importer", "--json").json())
-    *lines, last = some.out.splitlines()
+    *lines, last = hits.out.splitlines()
     assert last == f"1 of {total} events; --limit 20 shows more"
     assert max(map(len, lines)) <= 80
     assert not any("toolu_" in line for line in lines)

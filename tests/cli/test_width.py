@@ -94,10 +94,10 @@ def test_hits_of_a_search_have_the_title_of_their_session() -> None:
         session = store.session(user_id="ada", session_id=SESSION)
         session.label(title="Sums")
 
-    found = plain(on_terminal("search", "--user", "ada", "合计", columns=80))
+    hits = plain(on_terminal("search", "--user", "ada", "合计", columns=80))
 
-    assert found.splitlines()[0].split()[-1] == "Sums"
-    assert found.splitlines()[0].startswith("5f0c2a7e…")
+    assert hits.splitlines()[0].split()[-1] == "Sums"
+    assert hits.splitlines()[0].startswith("5f0c2a7e…")
 
 
 def test_a_program_gets_whole_lines(refold: Refold) -> None:

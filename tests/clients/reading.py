@@ -234,9 +234,9 @@ def _chat(messages: Iterable[Any]) -> Iterator[Part]:
                 yield Part(role, "text", block["text"])
         for image in message.get("images", ()):
             yield Part(role, "image", _image(image))
-        for index, made in enumerate(message.get("tool_calls") or ()):
-            function = made["function"]
-            call_id = made.get("id") or f"{number}/{index}"
+        for index, tool_call in enumerate(message.get("tool_calls") or ()):
+            function = tool_call["function"]
+            call_id = tool_call.get("id") or f"{number}/{index}"
             open_calls.append(call_id)
             arguments = function["arguments"]
             if isinstance(arguments, str):
@@ -316,11 +316,11 @@ def _gemini(contents: Iterable[Any]) -> Iterator[Part]:
         role = "assistant" if content.get("role") == "model" else "user"
         for index, part in enumerate(content["parts"]):
             if "functionCall" in part:
-                made = part["functionCall"]
-                call_id = made.get("id") or f"{number}/{index}"
+                function_call = part["functionCall"]
+                call_id = function_call.get("id") or f"{number}/{index}"
                 open_calls.append(call_id)
-                value = (call_id, made.get("args", {}))
-                yield Part(role, "call", value, made["name"])
+                value = (call_id, function_call.get("args", {}))
+                yield Part(role, "call", value, function_call["name"])
             elif "functionResponse" in part:
                 answer = part["functionResponse"]
                 call_id = answer.get("id") or open_calls.pop(0)

@@ -328,7 +328,9 @@ class Gemini(Agent):
         )
         request: dict[str, Any] = {
             "model": "gemini-2.5-flash",
-            "contents": [types.Content.model_validate(one) for one in self.history],
+            "contents": [
+                types.Content.model_validate(content) for content in self.history
+            ],
             "config": types.GenerateContentConfig(
                 system_instruction=SYSTEM,
                 tools=[types.Tool(function_declarations=[declared])],

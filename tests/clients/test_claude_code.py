@@ -82,7 +82,7 @@ class TestClaudeCode(TranscriptContract):
 
         session = with_answer(trial.check(), "It is changed.")
         calls = events_of(session, "tool_call")
-        assert [made.tool_name for made in calls] == ["Read", "Edit"]
+        assert [tool_call.tool_name for tool_call in calls] == ["Read", "Edit"]
         assert calls[1].arguments == edit
         (rewritten,) = events_of(session, "provider_edit")
         assert rewritten.arguments == {"replace_all": False}

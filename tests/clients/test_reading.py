@@ -79,9 +79,9 @@ def test_a_result_of_gemini_is_its_whole_response() -> None:
     ]
     path = "/v1beta/models/gemini-x:generateContent"
 
-    *_, made, result = sent(_seen(path, {"contents": contents}))
+    *_, tool_call, result = sent(_seen(path, {"contents": contents}))
 
-    assert made == Part("assistant", "call", ARGUMENTS, "bash")
+    assert tool_call == Part("assistant", "call", ARGUMENTS, "bash")
     assert result == Part("user", "result", '{"output":"a.py"}', "1")
 
 

@@ -63,9 +63,11 @@ def _check_continued(desk: Desk, file: Path, name: str) -> None:
     expected = parts_of_messages(desk.messages("s"), thinking=False, errors=False)
     written = [part.value for part in expected if part.kind in ("user", "assistant")]
     assert texts[-len(written) - 1 :] == [*written, PROMPT]
-    made = [part.value for part in expected if part.kind == "call"]
-    assert [(one["id"], one["name"], one["args"]) for one in calls] == made
-    assert [one["id"] for one in results] == [call_id for call_id, _, _ in made]
+    expected_calls = [part.value for part in expected if part.kind == "call"]
+    assert [(one["id"], one["name"], one["args"]) for one in calls] == expected_calls
+    assert [one["id"] for one in results] == [
+        call_id for call_id, _, _ in expected_calls
+    ]
     assert sum("inlineData" in part for part in parts) == 2
     desk.refold("import", str(file), "--user", "ada")
     (fork,) = [one for one in desk.sessions().values() if one.session_id != "s"]

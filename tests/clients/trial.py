@@ -251,8 +251,8 @@ def _refold() -> list[str]:
 
 def sessions_of(store: SessionStore) -> list[Session]:
     """Return all sessions of the user."""
-    found = store.sessions(user_id=USER)
-    names = [summary.session_id for summary in found]
+    summaries = store.sessions(user_id=USER)
+    names = [summary.session_id for summary in summaries]
     return [store.session(user_id=USER, session_id=name) for name in names]
 
 
@@ -318,7 +318,7 @@ def _from_difference(part: Part, other: Part) -> Part:
 
 def _check_content_once(session: Session) -> None:
     """Check that no call is in the log twice."""
-    calls = [made.call_id for made in events_of(session, "tool_call")]
+    calls = [call.call_id for call in events_of(session, "tool_call")]
     assert len(calls) == len(set(calls)), calls
 
 

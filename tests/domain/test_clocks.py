@@ -58,54 +58,54 @@ def test_a_machine_that_was_off_for_a_week_is_trusted(
 
 @pytest.mark.parametrize("jump", [YEARS, -YEARS])
 def test_a_clock_that_was_set_is_trusted_a_day_later(jump: int) -> None:
-    known = KNOWN.after(ClockReading(T + jump, "boot", 0), newest=0)
-    known = known.after(ClockReading(T + jump + DAY // 2, "boot", DAY // 2), newest=0)
-    assert known.time_at(ClockReading(0, "boot", DAY // 2)) == T + DAY // 2
+    record = KNOWN.after(ClockReading(T + jump, "boot", 0), newest=0)
+    record = record.after(ClockReading(T + jump + DAY // 2, "boot", DAY // 2), newest=0)
+    assert record.time_at(ClockReading(0, "boot", DAY // 2)) == T + DAY // 2
 
     last = ClockReading(T + jump + DAY, "boot", DAY)
-    known = known.after(last, newest=0)
+    record = record.after(last, newest=0)
 
-    assert known.estimate(last) == EstimatedTime(T + jump + DAY)
+    assert record.estimate(last) == EstimatedTime(T + jump + DAY)
 
 
 def test_a_clock_is_trusted_across_a_restart_if_it_kept_running() -> None:
     first = ClockReading(T + YEARS, "b", 0)
     second = ClockReading(T + YEARS + 2 * DAY, "c", 0)
 
-    known = KNOWN.after(first, newest=0)
-    assert known.estimate(first).disputed
-    known = known.after(second, newest=0)
+    record = KNOWN.after(first, newest=0)
+    assert record.estimate(first).disputed
+    record = record.after(second, newest=0)
 
-    assert known.estimate(second) == EstimatedTime(second.wall)
+    assert record.estimate(second) == EstimatedTime(second.wall)
 
 
 def test_a_reading_that_agrees_ends_the_trial_of_another_clock() -> None:
-    known = KNOWN.after(ClockReading(T + YEARS, "boot", 0), newest=0)
-    known = known.after(ClockReading(T + DAY // 2, "boot", DAY // 2), newest=0)
+    record = KNOWN.after(ClockReading(T + YEARS, "boot", 0), newest=0)
+    record = record.after(ClockReading(T + DAY // 2, "boot", DAY // 2), newest=0)
     last = ClockReading(T + YEARS + DAY, "boot", DAY)
 
-    known = known.after(last, newest=0)
+    record = record.after(last, newest=0)
 
-    assert known.estimate(last) == EstimatedTime(T + DAY, disputed=True)
+    assert record.estimate(last) == EstimatedTime(T + DAY, disputed=True)
 
 
 def test_a_write_by_another_clock_prevents_trust_in_a_disputed_one() -> None:
-    known = KNOWN.after(ClockReading(T + YEARS, "boot", 0), newest=0)
+    record = KNOWN.after(ClockReading(T + YEARS, "boot", 0), newest=0)
     last = ClockReading(T + YEARS + DAY, "boot", DAY)
 
-    contradicted = known.after(last, newest=T + DAY // 2)
-    agreeing = known.after(last, newest=T + YEARS + DAY // 2)
+    contradicted = record.after(last, newest=T + DAY // 2)
+    agreeing = record.after(last, newest=T + YEARS + DAY // 2)
 
     assert contradicted.estimate(last).disputed
     assert not agreeing.estimate(last).disputed
 
 
 def test_a_clock_that_jumps_each_time_is_never_trusted() -> None:
-    known = KNOWN
+    record = KNOWN
     for day in range(1, 30):
         reading = ClockReading(T + YEARS * day, "boot", DAY * day)
-        known = known.after(reading, newest=0)
-        assert known.estimate(reading) == EstimatedTime(T + DAY * day, disputed=True)
+        record = record.after(reading, newest=0)
+        assert record.estimate(reading) == EstimatedTime(T + DAY * day, disputed=True)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_the_newest_event_attests_the_time_of_an_older_store(
 ) -> None:
     reading = ClockReading(T + age, "boot", 0)
 
-    known = first_known(reading, newest=T)
+    record = first_known(reading, newest=T)
 
-    assert known.estimate(reading) == estimate
+    assert record.estimate(reading) == estimate
 
 
 def test_an_empty_store_trusts_the_clock() -> None:

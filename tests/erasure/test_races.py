@@ -130,7 +130,7 @@ def test_operations_during_an_erasure_raise_erased(
     going = [Event(), Event()]
     with ThreadPoolExecutor(2) as pool:
         ends: list[Future[Exception]] = [
-            pool.submit(repeat_until_erased, USES[name], user, one) for one in going
+            pool.submit(repeat_until_erased, USES[name], user, store) for store in going
         ]
         for each in going:
             assert each.wait(PATIENCE_SEC)

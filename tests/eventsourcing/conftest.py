@@ -15,12 +15,12 @@ without_msgspec()
 @pytest.fixture
 def make(empty_url: str) -> Iterator[Callable[..., Factory]]:
     """Makes factories for applications, by name and settings, on each engine."""
-    made: list[Factory] = []
+    factories: list[Factory] = []
 
     def make(name: str = "App", **env: str) -> Factory:
-        made.append(factory(empty_url, name, **env))
-        return made[-1]
+        factories.append(factory(empty_url, name, **env))
+        return factories[-1]
 
     yield make
-    for each in made:
+    for each in factories:
         each.close()

@@ -98,15 +98,15 @@ def test_a_state_put_in_the_place_of_another_does_not_open(make: Make) -> None:
 
 
 def test_applications_have_keys_of_their_own(make: Make) -> None:
-    mine, other = (make(name).application_recorder() for name in ("Mine", "Other"))
+    own, other = (make(name).application_recorder() for name in ("Mine", "Other"))
     id_ = uuid4()
-    for recorder in (mine, other):
+    for recorder in (own, other):
         recorder.insert_events([stored_event(of=id_)])
 
-    change(mine, 1, state=states(other)[0])
+    change(own, 1, state=states(other)[0])
 
     with pytest.raises(DataError):
-        mine.select_events(id_)
+        own.select_events(id_)
 
 
 def test_a_lost_key_is_not_replaced_by_a_new_one(make: Make) -> None:

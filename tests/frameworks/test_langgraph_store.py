@@ -166,10 +166,10 @@ def test_a_query_ranks_the_values_with_its_words(memory: RefoldStore) -> None:
     memory.put(MEMORIES, "6", {"text": "tea of yesterday"})
     memory.put(MEMORIES, "6", {"text": "coffee of today"})
 
-    found = memory.search(MEMORIES, query='type:"green" tea')
+    hits = memory.search(MEMORIES, query='type:"green" tea')
 
-    assert {item.key for item in found} == {"1", "2"}
-    scores = [item.score for item in found]
+    assert {item.key for item in hits} == {"1", "2"}
+    scores = [item.score for item in hits]
     assert scores == sorted(scores, reverse=True)
     assert all(score is not None and score > 0 for score in scores)
     assert memory.search(MEMORIES, query="zebra") == []
@@ -193,8 +193,8 @@ def test_personal_data_is_redacted_and_still_identifies_its_value(
     assert MAIL not in str(item.value)
     assert SECRET not in str(item.value)
     assert memory.get(("users", other_phone), MAIL).value == {"contact": "none"}
-    (found,) = memory.search(("users", phone))
-    assert found.namespace == ("users", phone)
+    (hit,) = memory.search(("users", phone))
+    assert hit.namespace == ("users", phone)
     assert len(memory.list_namespaces(prefix=("users", phone))) == 1
     assert len(memory.list_namespaces()) == 2
     session = db.session(user_id="ada", session_id=SESSION)

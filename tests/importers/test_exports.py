@@ -255,10 +255,10 @@ def test_memory_does_not_grow_with_the_export(tmp_path: Path) -> None:
         turns.append(
             chatgpt_node(f"n{number}", parent, "user", "word " * 200, at=float(number))
         )
-    one = chatgpt_conversation(*turns, current="n199")
-    small = write_document(tmp_path, [one] * 5, "small.json")
+    conversation = chatgpt_conversation(*turns, current="n199")
+    small = write_document(tmp_path, [conversation] * 5, "small.json")
     large = tmp_path / "large.json"
-    text = json.dumps(one)
+    text = json.dumps(conversation)
     with large.open("w") as file:
         file.write("[" + ",".join([text] * 200) + "]")
 

@@ -47,7 +47,7 @@ def test_a_session_in_lines(tmp_path: Path) -> None:
         "tool_result",
         "agent_response",
     ]
-    context, _, answer, *_, one, failed, _ = transcript.drafts
+    context, _, answer, *_, succeeded, failed, _ = transcript.drafts
     assert (context.meta.source or {})["context"] == "session_context"
     assert isinstance(answer.event, AgentResponse)
     assert answer.event.usage == {
@@ -56,9 +56,9 @@ def test_a_session_in_lines(tmp_path: Path) -> None:
         "cache_read_input_tokens": 60,
     }
     assert answer.meta.model == "gemini-2.5-flash"
-    assert isinstance(one.event, ToolResult)
+    assert isinstance(succeeded.event, ToolResult)
     assert isinstance(failed.event, ToolResult)
-    assert [one.event.status, failed.event.status] == ["ok", "error"]
+    assert [succeeded.event.status, failed.event.status] == ["ok", "error"]
 
 
 def test_a_document_gives_the_same_events(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_rewinds_cost_what_they_remove(tmp_path: Path) -> None:
         return calls(lambda: read_one(path))
 
     calls_with(10)  # loads modules
-    few, some, many = (calls_with(count) for count in (20, 60, 100))
-    assert many - some < 1.1 * (some - few)
+    few, more, most = (calls_with(count) for count in (20, 60, 100))
+    assert most - more < 1.1 * (more - few)
 
 
 def history(*messages: dict[str, Any]) -> dict[str, Any]:

@@ -245,13 +245,13 @@ def test_observations_alone_are_traces(tmp_path: Path) -> None:
 
 
 def test_the_traces_of_a_session_are_one_session(tmp_path: Path) -> None:
-    one = trace(observation(1, "GENERATION", [user("One")], answer("First")))
+    first = trace(observation(1, "GENERATION", [user("One")], answer("First")))
     two = trace(
         observation(
             2, "GENERATION", [user("One"), answer("First"), user("Two")], answer("2")
         )
     )
-    document = [{**one, "sessionId": "s-1"}, {**two, "id": "t-2", "sessionId": "s-1"}]
+    document = [{**first, "sessionId": "s-1"}, {**two, "id": "t-2", "sessionId": "s-1"}]
 
     transcript = read_one(write_document(tmp_path, document))
 

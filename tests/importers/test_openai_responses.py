@@ -70,12 +70,12 @@ def test_an_item_that_two_requests_have_is_recorded_once(tmp_path: Path) -> None
 
 
 def test_a_conversation_of_its_own_is_a_session(tmp_path: Path) -> None:
-    one = openai_response("resp_1", conversation={"id": "conv_1"})
+    first = openai_response("resp_1", conversation={"id": "conv_1"})
     two = openai_response("resp_2", conversation={"id": "conv_1"})
-    for number, response in enumerate((one, two)):
+    for number, response in enumerate((first, two)):
         response["output"] = [responses_item("Hi.", "assistant", f"msg_{number}")]
 
-    (transcript,) = importers.read(write_lines(tmp_path, [one, two]))
+    (transcript,) = importers.read(write_lines(tmp_path, [first, two]))
 
     assert transcript.session_id == "conv_1"
 

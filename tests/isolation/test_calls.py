@@ -137,7 +137,7 @@ HOLDS_NOTHING: Final = {
     "upkeep",
     "user_id",
     "writer",
-    "begins",
+    "first_labels",
     "delegation.hand_over",  # tested below, with the session that it gets
 }
 

@@ -143,7 +143,7 @@ def test_lists_have_a_fixed_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("tool_call", "action"),
     [
         (call(tool="Write", file_path="a.py", content="x"), ("created", "a.py")),
         (call(tool="MultiEdit", file_path="a.py"), ("modified", "a.py")),
@@ -186,10 +186,12 @@ def test_lists_have_a_fixed_order() -> None:
         ),
     ],
 )
-def test_calls_become_actions(made: ToolCall, told: tuple[str, str]) -> None:
-    name, what = told
+def test_calls_become_actions(tool_call: ToolCall, action: tuple[str, str]) -> None:
+    name, text = action
 
-    assert f"<{name}>\n{what.replace('&amp;', '&')}\n</{name}>" in abridged_calls(made)
+    assert f"<{name}>\n{text.replace('&amp;', '&')}\n</{name}>" in abridged_calls(
+        tool_call
+    )
 
 
 def test_an_edit_without_a_path_changes_the_open_file() -> None:
@@ -235,8 +237,8 @@ def test_a_turn_has_plan_results_verdicts_errors_and_decisions() -> None:
 
 
 def test_a_summary_of_a_batch_is_at_most_a_third_of_it() -> None:
-    said = [UserInput(text="why? " * 60), AgentResponse(text="for " * 60)] * 4
-    source = of_events(log_of(*said))
+    messages = [UserInput(text="why? " * 60), AgentResponse(text="for " * 60)] * 4
+    source = of_events(log_of(*messages))
 
     written = Abridged().summarise(source, target_tokens=WIDE)
 
@@ -260,13 +262,13 @@ def test_a_summary_grows_by_at_most_a_third_of_new_events() -> None:
 
 
 def test_a_failed_call_is_no_action() -> None:
-    made = call("1", "Write", file_path="a.py")
+    write = call("1", "Write", file_path="a.py")
 
-    failed = abridged_calls(made, **{"1": "error"})
+    failed = abridged_calls(write, **{"1": "error"})
 
     assert "<failed>\nWrite: a.py: done\n</failed>" in failed
     assert "<created>" not in failed
-    assert "<created>\na.py" in abridged_calls(made, **{"1": "unknown"})
+    assert "<created>\na.py" in abridged_calls(write, **{"1": "unknown"})
 
 
 def test_an_interrupted_call_is_listed_as_unknown() -> None:
@@ -359,10 +361,10 @@ def test_a_summary_of_many_turns_has_a_small_ledger() -> None:
 
 
 def test_readers_of_tools_can_be_added() -> None:
-    mine = Abridged(tools={**TOOLS, "save": on_file("modified")})
-    made = call(tool="save", path="a.py")
+    summarizer = Abridged(tools={**TOOLS, "save": on_file("modified")})
+    save = call(tool="save", path="a.py")
 
-    text = abridged(ASK, AgentResponse(), made, result(), ANSWER, summarizer=mine)
+    text = abridged(ASK, AgentResponse(), save, result(), ANSWER, summarizer=summarizer)
 
     assert "<modified>\na.py\n</modified>" in text
 
@@ -440,11 +442,11 @@ def test_turns_shrink_before_the_oldest_are_left_out() -> None:
 def test_each_version_of_a_turn_is_made_once_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[tuple[int, Any]] = []
+    versions: list[tuple[int, Any]] = []
     turn_text = abridged_module._turn_text
 
     def noting(turn: Any, limits: Limits, level: Any) -> str:
-        made.append((turn.first, level))
+        versions.append((turn.first, level))
         return turn_text(turn, limits, level)
 
     monkeypatch.setattr(abridged_module, "_turn_text", noting)
@@ -453,8 +455,8 @@ def test_each_version_of_a_turn_is_made_once_at_most(
 
     abridged(*turn, *turn[:1], ANSWER, *turn[:1], ANSWER, tokens=400)
 
-    assert len(made) == len(set(made))
-    levels = {level for _, level in made}
+    assert len(versions) == len(set(versions))
+    levels = {level for _, level in versions}
     assert 2 <= len(levels) < len(abridged_module._LEVELS)
 
 

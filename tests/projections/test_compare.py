@@ -88,7 +88,7 @@ def delayed(events: Sequence[Envelope], *seconds: float) -> list[Envelope]:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "identifiers"),
     [
         ("see src/app.py, then /etc/hosts.", {"src/app.py", "/etc/hosts"}),
         ("open config.toml and/or input/output", {"config.toml"}),
@@ -105,8 +105,8 @@ def delayed(events: Sequence[Envelope], *seconds: float) -> list[Envelope]:
         ("", set()),
     ],
 )  # fmt: skip
-def test_identifiers_in_a_text(text: str, found: set[str]) -> None:
-    assert in_text(text) == found
+def test_identifiers_in_a_text(text: str, identifiers: set[str]) -> None:
+    assert in_text(text) == identifiers
 
 
 def test_short_json_texts_are_names_but_keys_are_not() -> None:
@@ -143,9 +143,11 @@ BOOKING = log_of(
 
 
 def test_references_are_names_from_earlier_events() -> None:
-    found = moments(BOOKING)
+    references = moments(BOOKING)
 
-    assert [(moment.events_before, moment.seq, {*moment.used}) for moment in found] == [
+    assert [
+        (moment.events_before, moment.seq, {*moment.used}) for moment in references
+    ] == [
         (1, 2, {"mia_li_3668"}),
         (4, 5, {"HAT069", "512"}),
         (6, 7, {"mia_li_3668", "HAT069"}),
@@ -177,9 +179,9 @@ IN_PARTS = [
 
 
 def test_parts_of_an_answer_are_one_call_of_the_model() -> None:
-    found = [(moment.seq, {*moment.used}) for moment in moments(IN_PARTS)]
+    references = [(moment.seq, {*moment.used}) for moment in moments(IN_PARTS)]
 
-    assert found == [(2, {"mia_li_3668"}), (6, {"mia_li_3668"})]
+    assert references == [(2, {"mia_li_3668"}), (6, {"mia_li_3668"})]
     sent = under("keep_all", IN_PARTS).sent
     assert [request.seq for request in sent] == [2, 6]
     assert sent[0].tokens < sent[1].tokens
@@ -541,13 +543,13 @@ def test_files_missing_from_a_request_are_counted() -> None:
         (2, 0),
     ]
     assert (keep.ledger_recall["files"], last.ledger_recall["files"]) == (1.0, 0.0)
-    told = keep.to_json()
-    assert told["cost"] == pytest.approx(sum(told["costs"].values()))
-    assert told["total_cost"] == told["cost"] + told["summarizer_cost"]
+    report = keep.to_json()
+    assert report["cost"] == pytest.approx(sum(report["costs"].values()))
+    assert report["total_cost"] == report["cost"] + report["summarizer_cost"]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown"),
     [
         ("keep_all", 12),
         ("tool_clearing:trigger_tool_uses=2,keep=1", 12),
@@ -556,7 +558,7 @@ def test_files_missing_from_a_request_are_counted() -> None:
         ("last_turns:n=2", 1),
     ],
 )
-def test_failed_calls_count_if_their_failure_is_stated(text: str, told: int) -> None:
+def test_failed_calls_count_if_their_failure_is_stated(text: str, shown: int) -> None:
     steps: list[Any] = []
     for number in range(12):
         steps += [
@@ -567,7 +569,7 @@ def test_failed_calls_count_if_their_failure_is_stated(text: str, told: int) -> 
 
     outcome = under(text, log_of(*steps, UserInput(text="?"), AgentResponse()))
 
-    assert (outcome.sent[-1].failed, outcome.sent[-1].failed_shown) == (12, told)
+    assert (outcome.sent[-1].failed, outcome.sent[-1].failed_shown) == (12, shown)
     assert outcome.ledger_recall["failures"] == pytest.approx(
         sum(request.failed_shown for request in outcome.sent) / sum(range(13))
     )

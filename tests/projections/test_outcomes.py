@@ -30,10 +30,10 @@ from refold.projections.context.outcomes import (
 def test_failures_in_the_output_of_a_successful_check(
     command: str, output: str, failures: str
 ) -> None:
-    found = failures_despite_success(command, output)
+    reported = failures_despite_success(command, output)
 
-    assert failures in found
-    assert bool(found) is bool(failures)
+    assert failures in reported
+    assert bool(reported) is bool(failures)
 
 
 def test_the_same_work_has_the_same_command_whatever_shortens_its_output() -> None:

@@ -52,8 +52,8 @@ def content(*events: Any, budget: int = 4_000) -> Protected:
     return protected(log_of(*events), budget)
 
 
-def texts_of(found: Protected) -> list[str]:
-    return [part.text for part in found.words]
+def texts_of(protected: Protected) -> list[str]:
+    return [part.text for part in protected.words]
 
 
 def messages(count: int) -> list[Any]:
@@ -156,16 +156,16 @@ def test_the_words_give_way_to_a_small_window(store: SessionStore) -> None:
 
 
 def test_decisions_and_the_newest_plan_are_protected_too() -> None:
-    found = content(
+    protected = content(
         Planner(plan="first"),
         UserInput(text="Go."),
         HumanReview(trigger="t", question="May I deploy?", decision="no"),
         Planner(plan=[{"content": "Write tests", "status": "in_progress"}]),
     )
 
-    assert "Go." in texts_of(found)
-    assert "May I deploy? no" in texts_of(found)
-    assert "- Write tests (in_progress)" in texts_of(found)
+    assert "Go." in texts_of(protected)
+    assert "May I deploy? no" in texts_of(protected)
+    assert "- Write tests (in_progress)" in texts_of(protected)
 
 
 def test_a_pasted_log_is_cut_and_the_instruction_around_it_stays() -> None:
@@ -196,12 +196,12 @@ def test_an_attached_text_keeps_its_two_ends() -> None:
 
 def test_over_the_budget_old_messages_without_a_constraint_give_way_first() -> None:
     chatter = [UserInput(text=f"remark {n} " + "and more " * 40) for n in range(40)]
-    found = content(UserInput(text=f"Hello. {RULE}"), *chatter, budget=500)
+    protected = content(UserInput(text=f"Hello. {RULE}"), *chatter, budget=500)
 
-    shown = texts_of(found)
+    shown = texts_of(protected)
 
-    assert found.is_cut
-    assert sum(part.tokens for part in found.words) <= 500
+    assert protected.is_cut
+    assert sum(part.tokens for part in protected.words) <= 500
     assert shown[0].endswith(RULE)
     assert shown[-1].startswith("remark 39")
 
@@ -212,17 +212,17 @@ def test_over_the_budget_old_messages_without_a_constraint_give_way_first() -> N
 )
 @settings(max_examples=60, deadline=None)
 def test_the_budget_is_kept_and_every_message_is_shown_or_named(
-    said: list[str], budget: int
+    texts: list[str], budget: int
 ) -> None:
-    events = [UserInput(text=text) for text in said]
+    events = [UserInput(text=text) for text in texts]
 
-    found = content(*events, budget=budget)
+    protected = content(*events, budget=budget)
 
-    assert sum(part.tokens for part in found.words) <= budget
-    spoken = {seq for seq, text in enumerate(said, start=1) if text.strip()}
-    shown = {part.seq for part in found.words}
-    assert shown | set(found.left_out) == spoken
-    assert not shown & set(found.left_out)
+    assert sum(part.tokens for part in protected.words) <= budget
+    spoken = {seq for seq, text in enumerate(texts, start=1) if text.strip()}
+    shown = {part.seq for part in protected.words}
+    assert shown | set(protected.left_out) == spoken
+    assert not shown & set(protected.left_out)
 
 
 def test_a_message_that_repeats_another_one_is_only_named() -> None:

@@ -198,8 +198,8 @@ def test_own_strategies_can_be_registered(
     ],
 )
 def test_a_plus_joins_the_steps_of_a_pipeline(spec: str) -> None:
-    made = parse(spec)
+    strategy = parse(spec)
 
-    assert isinstance(made, Pipeline)
-    assert made.first.name == "tool_clearing"
-    assert parse(made.ref.model_dump()) == made
+    assert isinstance(strategy, Pipeline)
+    assert strategy.first.name == "tool_clearing"
+    assert parse(strategy.ref.model_dump()) == strategy

@@ -192,9 +192,12 @@ def _json_of(fields: list[tuple[str, Any]], *, compact: bool) -> bytes:
 
 def _reader(protocol: str = anthropic.NAME) -> Beginnings:
     """Return a reader that knows no body."""
-    known = _module(protocol)._BEGINNINGS
+    beginnings = _module(protocol)._BEGINNINGS
     return Beginnings(
-        protocol, field=known._field, frame=known._frame, settings=known._settings
+        protocol,
+        field=beginnings._field,
+        frame=beginnings._frame,
+        settings=beginnings._settings,
     )
 
 
@@ -233,9 +236,9 @@ def test_known_beginning_changes_no_content_of_any_protocol(
 ) -> None:
     field, _, items = OTHERS[protocol]
     bodies = data.draw(conversations(field, items))
-    known = _reader(protocol)
+    reader = _reader(protocol)
     for body in bodies:
-        assert repr(_read(known, body, protocol)) == repr(
+        assert repr(_read(reader, body, protocol)) == repr(
             _read(_reader(protocol), body, protocol)
         )
 
@@ -321,9 +324,9 @@ def test_long_first_body_is_known_after_some_requests() -> None:
         read = _read(reader, body)
         assert isinstance(read, WireRequest)
         assert len(read.messages) == 10
-    ((_, known),) = reader._known
-    assert len(known.pieces) == 10
-    assert known.closing == b"]}"
+    ((_, beginning),) = reader._known
+    assert len(beginning.pieces) == 10
+    assert beginning.closing == b"]}"
 
 
 def test_known_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,5 +335,9 @@ def test_known_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         message = {"role": "user", "content": f"{number}" + "y" * 3_000}
         _read(reader, json.dumps({"messages": [message]}).encode())
-    assert sum(known.length for _, known in reader._known) == reader._bytes <= 10_000
+    assert (
+        sum(beginning.length for _, beginning in reader._known)
+        == reader._bytes
+        <= 10_000
+    )
     assert len(reader._known) == 3

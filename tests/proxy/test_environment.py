@@ -235,10 +235,10 @@ def test_codex_gets_its_address_from_its_settings(tmp_path: Path) -> None:
     environment = {"CODEX_HOME": str(tmp_path), "OPENAI_BASE_URL": "https://unused/v1"}
     command = ["/usr/bin/codex", "exec", "Hello"]
 
-    known = environment_of(command, environment)
-    variables = routes_for(known, client="codex").variables(AT)
+    own = environment_of(command, environment)
+    variables = routes_for(own, client="codex").variables(AT)
 
-    assert sent_to(known, "OPENAI_BASE_URL", "/responses") == "https://h/v1/responses"
+    assert sent_to(own, "OPENAI_BASE_URL", "/responses") == "https://h/v1/responses"
     assert command_for(command, variables) == [
         "/usr/bin/codex",
         "-c",

@@ -408,8 +408,8 @@ def test_continues_a_response_by_its_id(
     answer = reply("Hi.")
     recorder.finish(exchange, answer)
     response_id = json.loads(answer.body)["id"]
-    for one in (recorder, StoreRecorder(store, user_id=USER)):
-        client.recorder = one
+    for used in (recorder, StoreRecorder(store, user_id=USER)):
+        client.recorder = used
         client.messages[:] = [user("More.")]
         client.send("Yes.", echo=False, previous_response_id=response_id)
 

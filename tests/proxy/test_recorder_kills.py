@@ -93,8 +93,8 @@ def test_kills_lose_and_double_nothing(store: SessionStore, store_url: str) -> N
     recorder.close()
 
     assert recorder.kills >= _TURNS // 2
-    found = check_contexts(store, client, USER)
-    assert found >= 2 * _TURNS
+    contexts = check_contexts(store, client, USER)
+    assert contexts >= 2 * _TURNS
     counts = stored_texts(store, USER)
     assert set(counts.values()) == {1}
     for number in range(_TURNS):

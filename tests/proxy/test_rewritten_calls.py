@@ -100,7 +100,7 @@ def test_a_call_with_an_added_default_is_recorded_once(
 
     session = session_of(store)
     assert check_contexts(store, client, USER) == 3
-    assert [made.arguments for made in calls_in(session)] == [MODELS]
+    assert [tool_call.arguments for tool_call in calls_in(session)] == [MODELS]
     (edit,) = edits_in(session)
     assert edit.reason == "rewriting"
     assert edit.arguments == {"limit": 1, "replace_all": False}
@@ -195,7 +195,9 @@ def test_invalid_arguments_become_an_object(
     client.say(result("c1", "done"), "Done.")
 
     assert check_contexts(store, client, USER) == 2
-    assert [made.arguments for made in calls_in(session_of(store))] == ['{"path": ']
+    assert [tool_call.arguments for tool_call in calls_in(session_of(store))] == [
+        '{"path": '
+    ]
 
 
 def test_another_call_with_the_same_id_is_not_taken_for_it(
@@ -209,7 +211,7 @@ def test_another_call_with_the_same_id_is_not_taken_for_it(
     del client.messages[1:3]
     client.say("Thanks.", "Bye.")
 
-    assert [made.arguments for made in calls_in(session_of(store))] == [
+    assert [tool_call.arguments for tool_call in calls_in(session_of(store))] == [
         {"command": "ls"},
         {"command": "pwd"},
     ]

@@ -375,7 +375,9 @@ class _Sampler:
         source = syntax.source_of([item])
         if source not in self._members:
             pattern = re.compile(source)
-            matching = [one for one in _ALPHABET if pattern.fullmatch(one)]
+            matching = [
+                character for character in _ALPHABET if pattern.fullmatch(character)
+            ]
             self._members[source] = "".join(matching)
         return self._members[source]
 

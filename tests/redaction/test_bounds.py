@@ -30,8 +30,8 @@ scanner = Scanner(DEFAULT_RULES, "stdlib")
 
 
 def counting(judged_values: list[str]) -> Redactor:
-    def judge(found: Candidate) -> bool:
-        judged_values.append(found.value)
+    def judge(candidate: Candidate) -> bool:
+        judged_values.append(candidate.value)
         return True
 
     rule = Rule(id="x", type="X", pattern="x-[a-z]{4}", gate=("x-",), validator=judge)
@@ -243,7 +243,7 @@ def test_work_grows_with_the_text_and_no_faster(
 
         monkeypatch.setattr(Scanner, "meter", meter)
         refusing.text((unit * length)[:length])
-        return sum(one.spent for one in meters)
+        return sum(counted.spent for counted in meters)
 
     assert steps(40_000) < 2.1 * steps(20_000)
 

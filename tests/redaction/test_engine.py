@@ -19,8 +19,8 @@ from tests.redaction.samples import PLANTED
 SECRET = "hunter2-in-plain"
 
 
-def breaks(found: Candidate) -> bool:
-    raise ValueError(f"cannot judge {found.value}")
+def breaks(match: Candidate) -> bool:
+    raise ValueError(f"cannot judge {match.value}")
 
 
 BROKEN = Redactor(

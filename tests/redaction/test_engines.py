@@ -188,22 +188,22 @@ def test_the_best_engine_takes_over_once_it_is_compiled() -> None:
         def scan(self, data: bytes) -> list[tuple[int, int]]:
             return []
 
-    made = []
+    engines = []
 
     def make() -> Engine:
-        made.append(Engine("second"))
-        return made[0]
+        engines.append(Engine("second"))
+        return engines[0]
 
     warming = Warming(Engine("first"), make)
     warming.scan(b"x" * 1000)
-    assert (warming.name, made) == ("first", [])
+    assert (warming.name, engines) == ("first", [])
 
     for _ in range(400):
         warming.in_json(b"x" * 1000)
     warming.join()
 
     assert warming.name == "second"
-    assert len(made) == 1
+    assert len(engines) == 1
 
 
 ENDING_AT_ONCE = """

@@ -226,8 +226,8 @@ def test_lines_are_redacted_together() -> None:
 
 @given(st.lists(st.sampled_from([*(p.text for p in PLANTED), "", "\n", "word"])))
 @settings(deadline=None, max_examples=40)
-def test_lines_are_together_the_text_redacted(found: list[str]) -> None:
-    text = "\n".join(found)
+def test_lines_are_together_the_text_redacted(pieces: list[str]) -> None:
+    text = "\n".join(pieces)
 
     lines = [*redacted_lines(text.splitlines(keepends=True), redactor)]
 

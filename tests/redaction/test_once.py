@@ -65,8 +65,8 @@ def judged_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def _holding(given: Sequence[bytes], text: str) -> int:
-    return sum(text.encode() in one for one in given)
+def _holding(contents: Sequence[bytes], text: str) -> int:
+    return sum(text.encode() in content for content in contents)
 
 
 @pytest.mark.parametrize("holds", ["", f"write to {MAIL}. "])

@@ -58,9 +58,9 @@ def test_matches_of_a_pattern_are_found(pattern: str, data: st.DataObject) -> No
     text = f"{before}{value}{after}"
     assume(any(match.group() for match in plain.finditer(text)))
 
-    found, tally = Redactor(Plan(rules=(rule,), engine="stdlib")).text(text)
+    redacted_text, tally = Redactor(Plan(rules=(rule,), engine="stdlib")).text(text)
 
-    assert tally.n, (pattern, rule, text, found)
+    assert tally.n, (pattern, rule, text, redacted_text)
 
 
 @settings(max_examples=30)
@@ -69,16 +69,16 @@ def test_lengths_and_anchors_of_a_pattern_hold_for_its_matches(
     pattern: str, data: st.DataObject
 ) -> None:
     try:
-        known = Pattern(pattern)
+        parsed = Pattern(pattern)
     except BadPattern:
         assume(False)
 
     plain = re.compile(pattern, re.ASCII)
     value = data.draw(st.from_regex(plain, fullmatch=True, alphabet=ALPHABET))
 
-    assert known.shortest <= len(value) <= known.longest
-    for anchor in known.anchors():
-        assert anchor.before + anchor.rest == known.source
+    assert parsed.shortest <= len(value) <= parsed.longest
+    for anchor in parsed.anchors():
+        assert anchor.before + anchor.rest == parsed.source
         assert any(literal in value.lower() for literal in anchor.literals)
 
 
@@ -136,12 +136,12 @@ def test_words_narrow_where_digits_are_tried_only_if_a_value_needs_them() -> Non
     )
     text = "badge E123456 of an employee E765432"
 
-    found = [
+    counts = [
         Redactor(Plan(rules=(rule,), engine="stdlib")).text(text)[1].n
         for rule in (by_itself, needing)
     ]
 
-    assert found == [2, 1]
+    assert counts == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -132,12 +132,12 @@ def test_an_id_with_a_finding_is_one_name_in_call_and_result(given: str) -> None
     call: Any = {"call_id": given, "tool_name": "t", "arguments": {}}
     result: Any = {"call_id": given, "tool_name": "ocr", "content": MAIL}
 
-    called, found, _ = redact_payload(redactor, "tool_call", call, tag=ada)
+    called, tally, _ = redact_payload(redactor, "tool_call", call, tag=ada)
     answered, _, _ = redact_payload(redactor, "tool_result", result, tag=ada)
 
     assert called["call_id"] == answered["call_id"] != given
     assert re.fullmatch(r"redacted_[a-z2-7]{8}", str(called["call_id"]))
-    assert sum(found.types.values()) == 1
+    assert sum(tally.types.values()) == 1
     assert redact_payload(redactor, "tool_call", called, tag=ada)[0] is called
     others = redact_payload(redactor, "tool_call", call, tag=tagger(b"o" * 32))[0]
     assert others["call_id"] != called["call_id"]
@@ -147,10 +147,10 @@ def test_an_id_is_judged_by_itself() -> None:
     misread = "110101199003071234"
     result: Any = {"call_id": misread, "content": MISREAD, "untrusted": True}
 
-    clean, found, _ = redact_payload(redactor, "tool_result", result, tag=ada)
+    clean, tally, _ = redact_payload(redactor, "tool_result", result, tag=ada)
 
     assert clean["call_id"] == recorded_id(redactor, misread, ada)
-    assert found.types["ID_CARD"] >= 1
+    assert tally.types["ID_CARD"] >= 1
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,10 @@ def test_an_identity_number_with_a_wrong_digit_is_found_in_untrusted_text(
 ) -> None:
     trusted = {"untrusted": False, "tool_name": "read_file", "content": content}
 
-    _, found, _ = redact_payload(redactor, "tool_result", {**trusted, **marks})
+    _, tally, _ = redact_payload(redactor, "tool_result", {**trusted, **marks})
     _, left, _ = redact_payload(redactor, "tool_result", trusted)
 
-    assert found.types == {"ID_CARD": 1}
+    assert tally.types == {"ID_CARD": 1}
     assert not left
 
 

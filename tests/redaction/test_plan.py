@@ -16,8 +16,8 @@ MAIL = "a@example.org"
 GONE = "[REDACTED:EMAIL]"
 
 
-def breaks(found: Candidate) -> bool:
-    raise ValueError(f"cannot judge {found.value}")
+def breaks(match: Candidate) -> bool:
+    raise ValueError(f"cannot judge {match.value}")
 
 
 BROKEN = Rule(id="x", type="X", pattern="boom[0-9]", gate=("boom",), validator=breaks)

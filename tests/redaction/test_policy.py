@@ -309,11 +309,11 @@ def test_only_the_group_value_is_redacted() -> None:
     assert redacted(policy, "BDG-QX4711") == "BDG-[REDACTED:BADGE]"
 
 
-@pytest.mark.parametrize("found", ["BDG-QX4711", "STAFF-QX4711"])
-def test_a_pattern_may_begin_in_several_ways(found: str) -> None:
+@pytest.mark.parametrize("badge", ["BDG-QX4711", "STAFF-QX4711"])
+def test_a_pattern_may_begin_in_several_ways(badge: str) -> None:
     policy = rule(pattern=r"'\b(?:BDG|STAFF)-[A-Z]{2}\d{4}\b'")
 
-    assert redacted(policy, f"it is {found}.") == "it is [REDACTED:BADGE]."
+    assert redacted(policy, f"it is {badge}.") == "it is [REDACTED:BADGE]."
 
 
 def test_a_literal_may_stand_in_the_middle() -> None:
@@ -344,7 +344,7 @@ CONTEXT = {
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "found"),
+    ("text", "key", "is_redacted"),
     [
         ("工号：E123456", None, True),
         ("Employee no. of the lady: E123456", None, True),
@@ -356,9 +356,9 @@ CONTEXT = {
     ],
 )
 def test_required_context_must_be_within_the_window(
-    text: str, key: str | None, found: bool
+    text: str, key: str | None, is_redacted: bool
 ) -> None:
-    assert (redacted(rule(**CONTEXT), text, key) != text) is found
+    assert (redacted(rule(**CONTEXT), text, key) != text) is is_redacted
 
 
 def test_context_lifts_a_score() -> None:
@@ -455,7 +455,7 @@ def test_the_rule_set_distinguishes_policies() -> None:
 def test_each_pack_proves_its_examples_and_has_known_types(pack: str) -> None:
     policy = Policy.of_packs([pack])
 
-    assert {found.type for found in policy.plan().rules} <= set(TYPES)
+    assert {rule.type for rule in policy.plan().rules} <= set(TYPES)
 
 
 def test_no_two_types_share_a_name_or_a_label() -> None:
@@ -483,9 +483,9 @@ def test_the_policies_of_the_how_tos_can_be_used(page: str) -> None:
 def test_the_complete_example_works_as_described() -> None:
     text = (DOCS / "how-to" / "redaction-policy.md").read_text("utf-8")
     policy = text.split("```toml\n")[1].split("```")[0]
-    said = "工号：E123456 support@acme.example ada@mail.example 手机 13912345670"
+    message = "工号：E123456 support@acme.example ada@mail.example 手机 13912345670"
 
-    assert redacted(policy, said) == (
+    assert redacted(policy, message) == (
         "工号：[REDACTED:EMPLOYEE_ID] support@acme.example [邮箱_已脱敏] "
         "手机 [手机号_已脱敏]"
     )
@@ -528,8 +528,8 @@ def test_every_key_is_in_the_reference_with_its_default(
 def test_every_type_is_in_the_reference() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?)\|$", REFERENCE, re.MULTILINE)
     documented = [
-        (name, what, tuple(re.findall(r"`(\w+)`", aliases)))
-        for name, what, aliases in rows
+        (name, description, tuple(re.findall(r"`(\w+)`", aliases)))
+        for name, description, aliases in rows
         if name.isupper()
     ]
 

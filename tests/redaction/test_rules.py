@@ -53,9 +53,9 @@ def examples_of(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str | None, str]]
 @packs
 def test_each_rule_alone_finds_exactly_its_marked_examples(pack: str) -> None:
     for rule, key, marked in examples_of(PROVEN[pack]):
-        found, _ = alone(rule).text(without_marks(marked), key=key)
+        redacted_text, _ = alone(rule).text(without_marks(marked), key=key)
 
-        assert found == expected(marked, rule.type), rule.id
+        assert redacted_text == expected(marked, rule.type), rule.id
 
 
 @cache
@@ -70,21 +70,23 @@ def test_each_rule_finds_its_marked_examples_among_its_pack(
 ) -> None:
     redactor = Redactor(Plan(rules=PACKS[pack], engine=engine))
     for rule, key, marked in examples_of(PROVEN[pack]):
-        found, tally = redactor.text(without_marks(marked), key=key)
+        redacted_text, tally = redactor.text(without_marks(marked), key=key)
 
-        assert "«" not in marked or found == expected(marked, rule.type), rule.id
+        assert "«" not in marked or redacted_text == expected(marked, rule.type), (
+            rule.id
+        )
         assert "«" in marked or rule.id not in tally.rules, rule.id
 
 
 @pytest.mark.parametrize("pack", DEFAULT_PACKS)
 def test_no_other_default_rule_disturbs_an_example(pack: str) -> None:
     for rule, key, marked in examples_of(PROVEN[pack]):
-        found, _ = DEFAULT.text(without_marks(marked), key=key)
+        redacted_text, _ = DEFAULT.text(without_marks(marked), key=key)
 
         for kept in re.split("«.*?»", marked, flags=re.DOTALL):
-            assert kept in found, (rule.id, marked)
+            assert kept in redacted_text, (rule.id, marked)
         for value in re.findall("«(.*?)»", marked, flags=re.DOTALL):
-            assert value not in found, (rule.id, marked)
+            assert value not in redacted_text, (rule.id, marked)
 
 
 @packs
@@ -92,7 +94,10 @@ def test_every_rule_proves_itself(pack: str) -> None:
     for rule in PROVEN[pack]:
         assert any("«" in split(example)[1] for example in rule.examples), rule.id
         assert rule.counter_examples, rule.id
-        assert not any("«" in split(one)[1] for one in rule.counter_examples), rule.id
+        assert not any(
+            "«" in split(counter_example)[1]
+            for counter_example in rule.counter_examples
+        ), rule.id
 
 
 def test_every_carrier_shows_three_findings_and_three_near_misses() -> None:
@@ -134,11 +139,12 @@ class Triggered:
     """Return the rules for which an engine would scan a text."""
 
     def __init__(self, engine: EngineName) -> None:
-        found = triggers([Compiled(n, rule) for n, rule in enumerate(RULES)])
+        rules_by_trigger = triggers([Compiled(n, rule) for n, rule in enumerate(RULES)])
         self._rules = [
-            {one.rule.id for one in concerned} for concerned in found.values()
+            {compiled.rule.id for compiled in concerned}
+            for concerned in rules_by_trigger.values()
         ]
-        self._engine = engine_of(engine, tuple(found))
+        self._engine = engine_of(engine, tuple(rules_by_trigger))
 
     def __call__(self, text: str) -> set[str]:
         hits = self._engine.scan(f"\n{text}\n".encode())
@@ -189,10 +195,12 @@ def test_triggers_of_a_rule_hide_no_finding(
         text[place] = data.draw(st.sampled_from((change, change + text[place])))
     mutated = "".join(text)
 
-    found, _ = Redactor(Plan(rules=(unaided(rule),), engine="stdlib")).text(mutated)
+    redacted_text, _ = Redactor(Plan(rules=(unaided(rule),), engine="stdlib")).text(
+        mutated
+    )
 
     for engine in ENGINES:
-        assert found == mutated or rule.id in triggered(engine)(mutated)
+        assert redacted_text == mutated or rule.id in triggered(engine)(mutated)
 
 
 @packs

@@ -65,8 +65,8 @@ joints = st.sampled_from(["", " ", "\n", ": ", "=", "，", "\n\n"])
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    found = draw(st.lists(st.tuples(parts, joints), max_size=40))
-    text = "".join(part + joint for part, joint in found)
+    pieces = draw(st.lists(st.tuples(parts, joints), max_size=40))
+    text = "".join(part + joint for part, joint in pieces)
     return text.replace("\n", " ") if draw(st.booleans()) else text
 
 

@@ -33,9 +33,9 @@ def test_a_written_expression_matches_the_same(rule: Rule) -> None:
     for example in (*rule.examples, *rule.counter_examples):
         text = example if isinstance(example, str) else example[1]
         text = re.sub("[«»]", "", text)
-        found = [match.regs for match in written.finditer(text)]
+        matches = [match.regs for match in written.finditer(text)]
 
-        assert found == [match.regs for match in original.finditer(text)]
+        assert matches == [match.regs for match in original.finditer(text)]
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,13 @@ def test_a_redacted_document_still_parses(name: str) -> None:
     parse = PARSERS[name]
     findings = 0
     for seed in range(DOCUMENTS):
-        made = document(Random(seed), name)
-        before = parse(made.text[made.start :])
+        generated = document(Random(seed), name)
+        before = parse(generated.text[generated.start :])
 
-        clean, tally = redactor.text(made.text)
+        clean, tally = redactor.text(generated.text)
 
-        assert clean.startswith(made.text[: made.start]), seed
-        after = parse(clean[made.start :])
+        assert clean.startswith(generated.text[: generated.start]), seed
+        after = parse(clean[generated.start :])
         if name == "csv":
             assert after == before, seed  # as many cells in each row
         findings += tally.n
@@ -41,11 +41,14 @@ def test_a_redacted_document_still_parses(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_engines_redact_a_document_identically_and_once(name: str) -> None:
     for seed in range(DOCUMENTS // 2):
-        made = document(Random(f"engines {seed}"), name)
-        found = {engine: one.text(made.text)[0] for engine, one in REDACTORS.items()}
+        generated = document(Random(f"engines {seed}"), name)
+        clean = {
+            engine: by_engine.text(generated.text)[0]
+            for engine, by_engine in REDACTORS.items()
+        }
 
-        assert found["stdlib"] == found["vectorscan"], seed
-        assert redactor.text(found["stdlib"])[0] == found["stdlib"], seed
+        assert clean["stdlib"] == clean["vectorscan"], seed
+        assert redactor.text(clean["stdlib"])[0] == clean["stdlib"], seed
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -112,9 +115,9 @@ def test_laws_hold_for_generated_values(seed: int) -> None:
     ],
 )
 def test_a_number_of_json_in_a_text_becomes_a_string(text: str, expected: str) -> None:
-    for one in REDACTORS.values():
-        assert one.text(text)[0] == expected
-        assert one.text(expected)[0] == expected
+    for by_engine in REDACTORS.values():
+        assert by_engine.text(text)[0] == expected
+        assert by_engine.text(expected)[0] == expected
 
 
 @pytest.mark.parametrize(

@@ -159,16 +159,16 @@ def _calls_with_layouts(call: str, text: str) -> list[Any]:
         "tasks": {"rows": [{"a": short}, {"a": short}]},
         "shell": f"Exit code 2\n{text}",
     }
-    made: list[Any] = []
+    events: list[Any] = []
     for kind, (tool_name, arguments) in calls.items():
-        made.append(
+        events.append(
             refold.ToolCall(
                 call_id=f"{call}-{kind}", tool_name=tool_name, arguments=arguments
             )
         )
     for kind, content in contents.items():
-        made.append(refold.ToolResult(call_id=f"{call}-{kind}", content=content))
-    return made
+        events.append(refold.ToolResult(call_id=f"{call}-{kind}", content=content))
+    return events
 
 
 def append_events_with(session: Session, text: str) -> None:

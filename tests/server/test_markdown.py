@@ -69,13 +69,13 @@ def test_markdown_becomes_the_elements_that_it_describes() -> None:
 
 def test_no_payload_adds_a_tag_an_attribute_or_a_link() -> None:
     assert len(MARKDOWN_PAYLOADS) >= 300
-    known = ParsedPage(html_of(MARKDOWN)).attributes
+    allowed = ParsedPage(html_of(MARKDOWN)).attributes
 
     for payload in MARKDOWN_PAYLOADS:
         read = ParsedPage(html_of(payload))
 
         assert set(read.tags) <= TAGS, payload
-        assert read.attributes <= known, payload
+        assert read.attributes <= allowed, payload
         assert (read.links, read.loads) == ([], []), payload
 
 

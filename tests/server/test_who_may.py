@@ -293,7 +293,7 @@ def test_two_tokens_in_one_request_count_as_none(
     client_for: ClientFor, verifier: Verifier
 ) -> None:
     given = [f"Bearer {verifier.mint(user, ['read'])}" for user in ("ada", "bob")]
-    headers = [("Authorization", one) for one in given]
+    headers = [("Authorization", value) for value in given]
 
     assert client_for(None).get("/v1/sessions", headers=headers).status_code == 401
     assert client_for(None).get("/v1/sessions", headers=headers[:1]).status_code == 200
@@ -321,7 +321,7 @@ def test_an_admin_who_names_a_user_is_recorded_once(
     )
 
     store.access_log.flush()
-    events = [one.event for one in store.access_log.records()]
+    events = [record.event for record in store.access_log.records()]
     assert events.count("admin_named_user") == events.count("named_by_admin") == 1
 
 
@@ -337,7 +337,7 @@ def test_no_answer_log_or_metric_repeats_a_secret(
 ) -> None:
     ada = client_for("ada")
     admin = client_for("root", "admin", "read")
-    said: list[str] = []
+    texts: list[str] = []
     for secret in SECRETS:
         bodies = [
             {"events": [{"type": "user_input", "payload": {"text": secret}}]},
@@ -356,11 +356,11 @@ def test_no_answer_log_or_metric_repeats_a_secret(
             [secret],
         ]
         for body in bodies:
-            said.append(ada.post("/v1/sessions/s/events", json=body).text)
-        said.append(ada.post("/v1/sessions/s/events", content=f'{{"{secret}').text)
-        said.append(ada.post("/v1/erasures", json={"reason": "", secret: secret}).text)
-        said.append(ada.put("/v1/sessions/s/labels", json={secret: 1}).text)
-        said.append(ada.post("/v1/sessions/s/compact", json={"strategy": secret}).text)
+            texts.append(ada.post("/v1/sessions/s/events", json=body).text)
+        texts.append(ada.post("/v1/sessions/s/events", content=f'{{"{secret}').text)
+        texts.append(ada.post("/v1/erasures", json={"reason": "", secret: secret}).text)
+        texts.append(ada.put("/v1/sessions/s/labels", json={secret: 1}).text)
+        texts.append(ada.post("/v1/sessions/s/compact", json={"strategy": secret}).text)
         for query in (
             f"strategy={secret}",
             f"at={secret}",
@@ -368,25 +368,25 @@ def test_no_answer_log_or_metric_repeats_a_secret(
             f"fullContextTurns={secret}",
             f"{secret}={secret}",
         ):
-            said.append(ada.get(f"/v1/sessions/s/context?{query}").text)
+            texts.append(ada.get(f"/v1/sessions/s/context?{query}").text)
         for path in ("", "/events", "/events/tail", "/context"):
-            said.append(ada.get(f"/v1/sessions/{secret}{path}").text)
+            texts.append(ada.get(f"/v1/sessions/{secret}{path}").text)
         named = {"reason": "asked", "session_id": secret}
-        said.append(ada.post("/v1/erasures", json=named).text)
-        said.append(ada.request(secret, "/v1/sessions").text)
-        said.append(ada.get("/v1/sessions/s/events").text)
-        said.append(ada.get("/v1/export").text)
-        said.append(ada.get(f"/v1/costs?by={secret}").text)
+        texts.append(ada.post("/v1/erasures", json=named).text)
+        texts.append(ada.request(secret, "/v1/sessions").text)
+        texts.append(ada.get("/v1/sessions/s/events").text)
+        texts.append(ada.get("/v1/export").text)
+        texts.append(ada.get(f"/v1/costs?by={secret}").text)
         headers = {"X-Request-ID": secret, "Idempotency-Key": secret}
         headers |= {"Expected-Seq": secret}
         given = ada.post("/v1/sessions/s/events", json=ASKS, headers=headers)
-        said.append(given.text + str(dict(given.headers)))
+        texts.append(given.text + str(dict(given.headers)))
         bearer = {"Authorization": f"Bearer {secret}"}
-        said.append(ada.get("/v1/sessions", headers=bearer).text)
-    said.append(admin.get("/metrics").text)
-    said.append(caplog.text)
+        texts.append(ada.get("/v1/sessions", headers=bearer).text)
+    texts.append(admin.get("/metrics").text)
+    texts.append(caplog.text)
 
-    for secret, text in product(SECRETS, said):
+    for secret, text in product(SECRETS, texts):
         assert secret not in text, text
 
 

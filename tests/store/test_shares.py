@@ -365,4 +365,4 @@ def test_views_of_memory_are_dropped_without_ending_links(store: SessionStore) -
     store.user("ada").opt_out(reason="asked")
 
     assert store.shares.open(new.token, shown)
-    assert not [found for _, found in store.verify("ada") if found.problems]
+    assert not [verified for _, verified in store.verify("ada") if verified.problems]

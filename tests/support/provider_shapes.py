@@ -188,10 +188,10 @@ def _anthropic(reply: Answer, request: Json) -> Shape:
         blocks.append(messages_shapes.thinking(reply.thinking))
     if reply.text:
         blocks.append(messages_shapes.text(reply.text))
-    for made in reply.calls:
-        assert not isinstance(made.arguments, str)
+    for call in reply.calls:
+        assert not isinstance(call.arguments, str)
         blocks.append(
-            messages_shapes.tool_use(made.name, made.arguments, call_id=made.call_id)
+            messages_shapes.tool_use(call.name, call.arguments, call_id=call.call_id)
         )
     usage = {
         "input_tokens": reply.input_tokens,
@@ -207,9 +207,9 @@ def _anthropic(reply: Answer, request: Json) -> Shape:
 
 def _chat(reply: Answer, request: Json) -> Shape:
     calls: list[Json] = []
-    for made in reply.calls:
-        function = {"name": made.name, "arguments": made.written}
-        calls.append({"id": made.call_id, "type": "function", "function": function})
+    for call in reply.calls:
+        function = {"name": call.name, "arguments": call.written}
+        calls.append({"id": call.call_id, "type": "function", "function": function})
     message: Json = {"role": "assistant", "content": reply.text or None}
     if reply.thinking:
         message["reasoning_content"] = reply.thinking
@@ -232,11 +232,11 @@ def _chat(reply: Answer, request: Json) -> Shape:
     deltas: list[Json] = [{"role": "assistant", "content": ""}]
     deltas += [{"reasoning_content": piece} for piece in _pieces(reply.thinking)]
     deltas += [{"content": piece} for piece in _pieces(reply.text)]
-    for index, made in enumerate(reply.calls):
-        function = {"name": made.name, "arguments": ""}
-        begun = {"index": index, "id": made.call_id, "type": "function"}
+    for index, call in enumerate(reply.calls):
+        function = {"name": call.name, "arguments": ""}
+        begun = {"index": index, "id": call.call_id, "type": "function"}
         deltas.append({"tool_calls": [{**begun, "function": function}]})
-        for piece in _pieces(made.written):
+        for piece in _pieces(call.written):
             part = {"index": index, "function": {"arguments": piece}}
             deltas.append({"tool_calls": [part]})
     chunk = {**head, "object": "chat.completion.chunk"}
@@ -287,15 +287,15 @@ def _responses(reply: Answer, request: Json) -> Shape:
                 "content": [part],
             }
         )
-    for made in reply.calls:
-        item: Json = {"call_id": made.call_id, "name": made.name, "status": "completed"}
-        if made.namespace:
-            item["namespace"] = made.namespace
-        if isinstance(made.arguments, str):
-            typed = {"type": "custom_tool_call", "input": made.arguments}
+    for call in reply.calls:
+        item: Json = {"call_id": call.call_id, "name": call.name, "status": "completed"}
+        if call.namespace:
+            item["namespace"] = call.namespace
+        if isinstance(call.arguments, str):
+            typed = {"type": "custom_tool_call", "input": call.arguments}
             items.append({**typed, "id": _new_id("ctc_"), **item})
         else:
-            typed = {"type": "function_call", "arguments": made.written}
+            typed = {"type": "function_call", "arguments": call.written}
             items.append({**typed, "id": _new_id("fc_"), **item})
     usage = {
         "input_tokens": reply.input_tokens,
@@ -394,8 +394,8 @@ def _gemini(reply: Answer, path: str) -> Shape:
         thoughts.append({"text": piece, "thought": True})
     words: list[Json] = [{"text": piece} for piece in _pieces(reply.text)]
     calls: list[Json] = []
-    for made in reply.calls:
-        function = {"id": made.call_id, "name": made.name, "args": made.arguments}
+    for call in reply.calls:
+        function = {"id": call.call_id, "name": call.name, "args": call.arguments}
         signature = "c2lnbmF0dXJl"
         calls.append({"functionCall": function, "thoughtSignature": signature})
     usage = {
@@ -428,8 +428,8 @@ def _candidate(parts: list[Json], head: Json, usage: Json | None) -> Json:
 
 def _ollama(reply: Answer, request: Json) -> Shape:
     calls: list[Json] = []
-    for made in reply.calls:
-        calls.append({"function": {"name": made.name, "arguments": made.arguments}})
+    for call in reply.calls:
+        calls.append({"function": {"name": call.name, "arguments": call.arguments}})
     head = {"model": request.get("model"), "created_at": "2026-01-01T00:00:00Z"}
     message: Json = {"role": "assistant", "content": reply.text}
     if reply.thinking:
@@ -447,7 +447,7 @@ def _ollama(reply: Answer, request: Json) -> Shape:
     for piece in _pieces(reply.thinking):
         deltas.append({"content": "", "thinking": piece})
     deltas += [{"content": piece} for piece in _pieces(reply.text)]
-    deltas += [{"content": "", "tool_calls": [made]} for made in calls]
+    deltas += [{"content": "", "tool_calls": [call]} for call in calls]
     events: list[Json] = []
     for delta in deltas:
         events.append(

@@ -26,7 +26,7 @@ class Request:
 
     def header(self, name: bytes) -> bytes | None:
         """Return the value of a header; None without it."""
-        values = [value for known, value in self.headers if known.lower() == name]
+        values = [value for present, value in self.headers if present.lower() == name]
         return b", ".join(values) if values else None
 
 
@@ -138,15 +138,15 @@ def read_message(stream: Any) -> tuple[bytes, list[tuple[bytes, bytes]], bytes]:
     while header := _line(stream):
         name, _, value = header.partition(b":")
         headers.append((name, value.strip()))
-    known = {name.lower(): value for name, value in headers}
+    by_name = {name.lower(): value for name, value in headers}
     body = b""
-    if known.get(b"transfer-encoding") == b"chunked":
+    if by_name.get(b"transfer-encoding") == b"chunked":
         while size := int(_line(stream), 16):
             body += _exactly(stream, size)
             _line(stream)
         _line(stream)
     else:
-        body = _exactly(stream, int(known.get(b"content-length", 0)))
+        body = _exactly(stream, int(by_name.get(b"content-length", 0)))
     return line, headers, body
 
 

@@ -42,9 +42,9 @@ def _missing_from_search(site: Path) -> Iterator[str]:
     if not index.exists():
         yield "search/search_index.json: missing"
         return
-    found = {entry["location"].partition("#")[0] for entry in _entries(index)}
+    searchable = {entry["location"].partition("#")[0] for entry in _entries(index)}
     for page in ("tutorial.html", "reference/cli.html", "reference/api/refold.html"):
-        if page not in found:
+        if page not in searchable:
             yield f"{page}: not in the search"
 
 
@@ -72,10 +72,10 @@ def main(arguments: Sequence[str]) -> int:
     """Check a site; return 1 if it has problems."""
     site = Path(arguments[0]) if arguments else ROOT / "build" / "site"
     stubs = (ROOT / "tools" / "public_api.txt").read_text("utf-8")
-    found = list(problems(site, ROOT / "docs", stubs))
-    for problem in found:
+    failures = list(problems(site, ROOT / "docs", stubs))
+    for problem in failures:
         print(problem)
-    return 1 if found else 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

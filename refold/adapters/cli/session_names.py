@@ -62,10 +62,10 @@ def _unique_lengths(parts: Iterable[str], shortest: int) -> dict[str, int]:
     return lengths
 
 
-def _common(one: str, other: str) -> int:
-    """Return the number of characters with which both begin."""
+def _common(left_name: str, right_name: str) -> int:
+    """Return the number of first characters that two names share."""
     length = 0
-    for left, right in zip(one, other, strict=False):
+    for left, right in zip(left_name, right_name, strict=False):
         if left != right:
             break
         length += 1
@@ -98,8 +98,10 @@ class Beginning:
         exactly its parts rather than longer ones.
         """
         fitting = set(names)
-        found = [name for name in fitting if fitting.isdisjoint(_parents(name))]
+        candidates = [name for name in fitting if fitting.isdisjoint(_parents(name))]
         for depth, part in enumerate(self._parts):
-            exact = [name for name in found if name.split(_SEPARATOR)[depth] == part]
-            found = exact or found
-        return sorted(found)
+            exact = [
+                name for name in candidates if name.split(_SEPARATOR)[depth] == part
+            ]
+            candidates = exact or candidates
+        return sorted(candidates)

@@ -307,7 +307,7 @@ class RefoldSessionStore(_Protocol):
             session = self._store.session(user_id=self._user_id, session_id=name)
             with suppress(Erased):
                 if self._is_of_project(session, key["project_key"]):
-                    return replace(session, begins=labels)
+                    return replace(session, first_labels=labels)
         whole_key = "\0".join(labels.values())
         return self._store.named(whole_key, user_id=self._user_id, labels=labels)
 

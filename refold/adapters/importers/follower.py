@@ -801,7 +801,7 @@ class Follower:
         for name, group in groupby(batch.entries, key=lambda entry: entry.session):
             session = self._session(name)
             entries = self._without_exported(session, list(group), labels)
-            session = replace(session, begins=labels)
+            session = replace(session, first_labels=labels)
             self._append_unrecorded(reading, session, name, entries, batch)
         self._set_title(reading, time)
         for line, why in sorted(batch.damage):

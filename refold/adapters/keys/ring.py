@@ -612,10 +612,10 @@ def _derive(key: bytes, purpose: str) -> bytes:
     return hmac.digest(key, b"refold " + purpose.encode(), "sha256")
 
 
-def _missing(what: str) -> KeyUnavailable:
+def _missing(key: str) -> KeyUnavailable:
     """Return the error for a missing key."""
     return KeyUnavailable(
-        f"{what} is not in the key store",
+        f"{key} is not in the key store",
         remedy="point REFOLD_KEYS or REFOLD_HOME at the key store of this database",
     )
 

@@ -229,15 +229,15 @@ class ObservedTime:
         return after
 
 
-def _dumped(known: KnownTime) -> str:
+def _dumped(known_time: KnownTime) -> str:
     record: dict[str, Any] = {
-        "time": known.time,
-        "boot": known.boot,
-        "ticks": known.ticks,
+        "time": known_time.time,
+        "boot": known_time.boot,
+        "ticks": known_time.ticks,
         "other": None,
     }
-    if known.disputed is not None:
-        record["other"] = known.disputed._asdict()
+    if known_time.disputed is not None:
+        record["other"] = known_time.disputed._asdict()
     return orjson.dumps(record).decode()
 
 

@@ -190,7 +190,7 @@ def settings_of(database: Database) -> dict[str, str]:
         return database.stored_settings()
 
 
-def _refuse_moved(values: dict[str, str], what: str) -> None:
+def _refuse_moved(values: dict[str, str], destination: str) -> None:
     """Raise StoreUnavailable if the store was moved away, or is being moved here."""
     if MOVED_TO in values:
         error = error_if_moved(f"{STORE_MOVED}{values[MOVED_TO]}")
@@ -198,7 +198,7 @@ def _refuse_moved(values: dict[str, str], what: str) -> None:
             raise error
     if MOVING in values:
         raise StoreUnavailable(
-            f"a store is being moved to {what} from {values[MOVING]}",
+            f"a store is being moved to {destination} from {values[MOVING]}",
             remedy="run `refold move` again, which ends that",
         )
 

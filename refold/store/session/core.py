@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 class SessionCore:
     """The fields of a session, and the methods that its parts need.
 
-    upkeep:   the work that an append starts.
-    settings: choose the strategy of calls that name none.
+    upkeep:       the work that an append starts.
+    settings:     choose the strategy of calls that name none.
+    first_labels: the labels that the first append records.
     """
 
     stream: StreamId
     writer: appends.Writer = field(repr=False)
     upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
     settings: Settings = field(default_factory=Settings, compare=False, repr=False)
-    # The labels that the first append records.
-    begins: Mapping[str, str] = field(
+    first_labels: Mapping[str, str] = field(
         default_factory=lambda: ports.NO_LABELS, compare=False, repr=False
     )
 

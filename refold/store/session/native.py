@@ -226,7 +226,7 @@ class NativeItems(SessionPart):
 
     def _first_labels(self) -> Mapping[str, str]:
         """Return the labels that the first append records; none for a later append."""
-        labels = self.session.begins
+        labels = self.session.first_labels
         # A cached head shows without a read that the session has events.
         if not labels or self.writer.heads.get(self.stream) is not None:
             return ports.NO_LABELS

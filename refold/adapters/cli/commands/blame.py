@@ -225,10 +225,10 @@ def _line_result(history: FileHistory, number: int) -> output.Result:
     blamed = history.blame()
     line = next((line for line in blamed if line.number == number), None)
     if line is None:
-        known = f"{counted(len(blamed), 'other line')} known"
+        other_lines = counted(len(blamed), "other line")
         raise RefoldError(
             f"line {number} of the file is unknown: no recorded event shows or writes "
-            f"it ({known})"
+            f"it ({other_lines} known)"
         )
 
     def show(screen: output.Screen) -> None:

@@ -644,9 +644,9 @@ def _why_no_match(wanted: RunFilter, selected: Selected, after: int) -> str:
     else:
         reason = f"no {parts[0]}"
     place = f" after seq {after}" if after else ""
-    known = {name.lower() for name in selected.tools}
+    used_tools = {name.lower() for name in selected.tools}
     wanted_tools = {name.lower() for name in wanted.tools}
-    if wanted_tools and not wanted_tools & known:
+    if wanted_tools and not wanted_tools & used_tools:
         tools = [name for name, _ in selected.tools.most_common(_LISTED_TOOLS)]
         return f"{reason}{place}; its tools are: {', '.join(tools) or 'none'}"
     return f"{reason}{place} in this session"

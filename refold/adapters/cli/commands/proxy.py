@@ -96,9 +96,11 @@ def run(
 
     try:
         child.check_command(command[0])
-        known = clients.environment_of(command, os.environ)
+        client_environment = clients.environment_of(command, os.environ)
         client = clients.name_of(command)
-        routes = environment.routes_for(known, upstream or (), client=client)
+        routes = environment.routes_for(
+            client_environment, upstream or (), client=client
+        )
         warnings: list[str] = []
         # A line between what the agent draws on a terminal would disturb it.
         report = warnings.append if sys.stderr.isatty() else output.complain

@@ -267,6 +267,6 @@ def _warn(view: View, written: base.Written) -> None:
         )
     if written.left_out:
         parts = ", ".join(
-            f"{what} ({count})" for what, count in sorted(written.left_out.items())
+            f"{kind} ({count})" for kind, count in sorted(written.left_out.items())
         )
         output.complain(f"the form cannot hold these, so they are left out: {parts}")
