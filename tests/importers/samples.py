@@ -135,6 +135,10 @@ def _entry(kind: str, uuid: str, message: Entry, **more: Any) -> Entry:
     }
 
 
+def signed(thought: str) -> Entry:
+    return {"type": "thinking", "thinking": thought, "signature": f"s-{thought}"}
+
+
 def words(value: str) -> Entry:
     return {"type": "text", "text": value}
 

@@ -14,6 +14,7 @@ from tests.importers.samples import (
     SESSION,
     answered,
     returned,
+    signed,
     use,
     user_entry,
     words,
@@ -65,19 +66,30 @@ BOOKKEEPING: Final = (
 )
 
 
+KINDS: Final = ("user", "answer", "call", "result", "thinking", "other")
+
+
 @st.composite
 def sessions(draw: st.DrawFn) -> list[Entry]:
-    """Entries with late results, rewinds, plans, and lines that are no events."""
+    """Entries with late results, plans, answers in parts, and lines of no events."""
     entries: list[Entry] = []
     open_calls: list[str] = []
     last: str | None = None
     for number in range(draw(st.integers(4, 18))):
         uuid = f"e{number}"
-        kind = draw(st.sampled_from(["user", "answer", "call", "result", "other"]))
+        kind = draw(st.sampled_from(KINDS))
         entry: Entry
         if kind == "other":
             entries.append(dict(draw(st.sampled_from(BOOKKEEPING))))
             continue
+        if kind == "thinking":
+            # A capture stores a usage of each part, which counts as tokens.
+            entry = answered(
+                f"{uuid}-t", f"m{number}", signed(f"thought {number}"), usage=None
+            )
+            entries.append({**entry, "parentUuid": last})
+            last = f"{uuid}-t"
+            kind = draw(st.sampled_from(["answer", "call", "user"]))
         if kind == "call":
             name = draw(st.sampled_from(["Read", "Bash", "TodoWrite"]))
             block = use(f"c{number}", name, file_path=f"/src/part{number}.py")
@@ -95,6 +107,37 @@ def sessions(draw: st.DrawFn) -> list[Entry]:
         entries.append({**entry, "parentUuid": last})
         last = uuid
     return entries
+
+
+def test_thinking_in_a_separate_entry_is_shown_with_its_answer() -> None:
+    thinking = signed("Where is it?")
+    entries = [
+        user_entry("u1", "Fix it."),
+        answered("a1", "m1", thinking),
+        answered("a2", "m1", words("I look.")),
+        answered("a3", "m1", use("c1", "Read", file_path="/src/a.py")),
+        user_entry("u2", [returned("c1", "alpha")]),
+        answered("a4", "m2", signed("There.")),
+        answered("a5", "m2", words("It is fixed.")),
+        # The user interrupts an answer after its thinking.
+        user_entry("u3", "And now?"),
+        answered("a6", "m3", signed("Now?")),
+        user_entry("u4", "Stop."),
+    ]
+    linked = [dict(entries[0])]
+    for entry in entries[1:]:
+        linked.append({**entry, "parentUuid": linked[-1]["uuid"]})
+
+    contexts = branches.imported(linked, shown=every_context)
+
+    _, messages, _ = contexts["keep_all"][-1]
+    answers = [
+        [block["type"] for block in message["content"]]
+        for message in messages
+        if message["role"] == "assistant"
+    ]
+    assert answers == [["thinking", "text", "tool_use"], ["thinking", "text"]]
+    assert messages[1]["content"][0] == thinking
 
 
 @given(sessions())

@@ -44,6 +44,8 @@ GOOD = [
         SIGNED, {"type": "redacted_thinking", "data": "ZW5j"}, text(), use(), use("c2")
     ),
     user(answer("c2", content=[text()], is_error=True), answer(content="ok"), text()),
+    agent(text("Look:"), SIGNED, text("Done."), use("c3")),
+    user(answer("c3")),
     agent(text("Done.")),
 ]
 
@@ -98,7 +100,10 @@ BAD: list[tuple[str, list[dict[str, Any]]]] = [
         "media_type must be",
         [ASK, agent(use()), user(answer(content=[image(data=PIXEL)]))],
     ),
-    ("thinking must stand before", [ASK, agent(text(), SIGNED, text())]),
+    (
+        "thinking must stand before",
+        [ASK, agent(use(), SIGNED, text()), user(answer())],
+    ),
     ("final block cannot be thinking", [ASK, agent(SIGNED)]),
     ("needs the provider's", [ASK, agent({**SIGNED, "signature": ""}, text())]),
     ("thinking must be a text", [ASK, agent({**SIGNED, "thinking": None}, text())]),

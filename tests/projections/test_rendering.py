@@ -255,6 +255,76 @@ def test_a_response_of_thinking_alone_is_not_shown() -> None:
     ]
 
 
+def part_of(answer: str, event: Event) -> tuple[Event, dict[str, Any]]:
+    """Return a part of an answer, as a client records it that writes parts alone."""
+    return event, {"response_id": answer}
+
+
+def test_thinking_that_was_recorded_alone_is_shown_with_its_answer() -> None:
+    encrypted = Thinking(type="redacted_thinking", data="ZW5j")
+    events = log_of(
+        ASK,
+        part_of("r1", AgentResponse(thinking=(SIGNED,))),
+        part_of("r1", AgentResponse(thinking=(encrypted,))),
+        part_of("r1", AgentResponse(text="Let me look.")),
+        part_of("r1", call()),
+        result(),
+        part_of("r2", AgentResponse(thinking=(SIGNED,))),
+        part_of("r2", AgentResponse(text="It is there.")),
+    )
+
+    assert shown(events).messages[1:] == [
+        agent(
+            THOUGHT,
+            {"type": "redacted_thinking", "data": "ZW5j"},
+            text("Let me look."),
+            use(),
+        ),
+        user(answer("done")),
+        agent(THOUGHT, text("It is there.")),
+    ]
+
+
+def test_an_answer_that_was_recorded_in_parts_is_one_message() -> None:
+    events = log_of(
+        ASK,
+        part_of("r1", AgentResponse(text="First this.")),
+        part_of("r1", AgentResponse(thinking=(SIGNED,))),
+        part_of("r1", AgentResponse(text="Let me look.")),
+        part_of("r1", call()),
+        result(),
+    )
+
+    assert shown(events).messages[1] == agent(
+        text("First this."), THOUGHT, text("Let me look."), use()
+    )
+
+
+@pytest.mark.parametrize("answer", ["r2", None])
+def test_thinking_is_not_shown_with_another_answer(answer: str | None) -> None:
+    events = log_of(
+        ASK,
+        part_of("r1", AgentResponse(thinking=(SIGNED,))),
+        (AgentResponse(text="ok"), {"response_id": answer}),
+    )
+
+    assert shown(events).messages[1:] == [agent(text("ok"))]
+
+
+def test_thinking_is_left_out_if_the_user_interrupted_its_answer() -> None:
+    events = log_of(
+        ASK,
+        part_of("r1", AgentResponse(thinking=(SIGNED,))),
+        UserInput(text="Stop."),
+        part_of("r2", AgentResponse(text="ok")),
+    )
+
+    assert shown(events).messages == [
+        user(text("Why?"), text("Stop.")),
+        agent(text("ok")),
+    ]
+
+
 def test_a_user_message_separates_thinking_from_earlier_text() -> None:
     events = log_of(
         ASK, Planner(plan="look"), AgentResponse(text="ok", thinking=(SIGNED,))

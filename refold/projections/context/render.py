@@ -113,6 +113,8 @@ _RULES_WITH_JOINED_REFERENCES: Final = 5
 _RULES_WITH_EXPLANATIONS: Final = 6
 # From these rules on, the heading has the plain sentence about the author.
 _RULES_WITH_PLAIN_HEADING: Final = 7
+# From these rules on, thinking that stands alone is shown with the rest of its answer.
+_RULES_WITH_WHOLE_ANSWERS: Final = 8
 # From these rules on, a long message is never cut inside a placeholder.
 _RULES_WITH_WHOLE_PLACEHOLDERS: Final = 4
 _NO_WORDS: Final = (
@@ -360,6 +362,7 @@ class _Pieces:
             returned=returned,
             names_seqs=strategy.names_seqs,
             shows_notes=strategy.keeps_judgments,
+            joins_answers=strategy.rules >= _RULES_WITH_WHOLE_ANSWERS,
             shortener=shortener,
             taken=set(taken_ids),
         )
@@ -702,6 +705,7 @@ def _without_halves(pieces: Sequence[Piece]) -> list[Piece]:
         for piece in message:
             blocks += [block for _, block in piece.blocks]
         half = halves(blocks, paused=is_last and message[-1].paused)
+        kept: list[Piece] = []
         for piece in message:
             readable = [
                 (seq, block)
@@ -709,10 +713,22 @@ def _without_halves(pieces: Sequence[Piece]) -> list[Piece]:
                 if not any(block is other for other in half)
             ]
             if len(readable) == len(piece.blocks):
-                whole.append(piece)
+                kept.append(piece)
             elif any(block["type"] not in THINKING for _, block in readable):
-                whole.append(piece._replace(blocks=readable))
+                kept.append(piece._replace(blocks=readable))
+        whole += _without_lone_thinking(kept)
     return whole
+
+
+def _without_lone_thinking(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return the pieces of a message without thinking that no answer follows."""
+    kept: list[Piece] = []
+    for index, piece in enumerate(pieces):
+        is_thinking = all(block["type"] in THINKING for _, block in piece.blocks)
+        is_continued = index + 1 < len(pieces) and pieces[index + 1].continues
+        if is_continued or not is_thinking:
+            kept.append(piece)
+    return kept
 
 
 def _message_limit(manner: Manner, extras: budget.Extras) -> int:
@@ -777,10 +793,7 @@ def _raw(outline: Outline, rows: _Rows, renderer: ExchangeRenderer) -> list[Piec
     first = outline.edited.in_place
     if first:
         exchanges.sort(key=lambda exchange: not units.holds(first, exchange[0].seq))
-    pieces: list[Piece] = []
-    for exchange in exchanges:
-        pieces += renderer.pieces(exchange)
-    return pieces
+    return [*chain.from_iterable(renderer.groups(exchanges))]
 
 
 def _left_out(shown: Shown, *, names_seqs: bool) -> list[Piece]:
@@ -1186,7 +1199,7 @@ def _raw_behind_summaries(
     groups: list[list[Piece]] = []
     for spans in stay_raw:
         exchanges = units.arrange(_within(rows, spans))
-        groups += [renderer.pieces(exchange) for exchange in exchanges]
+        groups += renderer.groups([*exchanges])
     pinned = units.upto(outline.pinned, outline.compacted_through)
     pinned = units.without(pinned, units.joined(chain(*stay_raw)))
     groups += _pinned(_within(rows, pinned), renderer, pin_tokens)
@@ -1291,6 +1304,7 @@ class Piece(NamedTuple):
     tokens: the cost of the blocks, with the overhead of a message.
     span:   the part of the session that they represent.
     paused: whether the provider paused the answer, and continues it in the next one.
+    continues: whether the piece continues the answer of the piece before it.
     """
 
     role: Role
@@ -1298,6 +1312,7 @@ class Piece(NamedTuple):
     tokens: int
     span: ViewSpan
     paused: bool = False
+    continues: bool = False
 
     @property
     def placed(self) -> list[tuple[Origin, Block]]:
@@ -1324,6 +1339,7 @@ class ExchangeRenderer:
     taken:           the call ids that the view already contains.
     names_seqs:      whether texts name events by their seqs.
     shows_notes:     whether decisions have the notes of the people who made them.
+    joins_answers:   whether the parts of one answer are shown as one message.
     """
 
     limit: int
@@ -1337,6 +1353,27 @@ class ExchangeRenderer:
     taken: set[str] = field(default_factory=set)
     names_seqs: bool = False
     shows_notes: bool = False
+    joins_answers: bool = False
+
+    def groups(self, exchanges: Sequence[units.Exchange]) -> list[list[Piece]]:
+        """Return the pieces of neighboring exchanges, by exchange.
+
+        Some clients record one answer as several responses: its thinking, then its
+        text and its calls.  The API refuses thinking alone, so such thinking is shown
+        only if the next exchange shows more of the same answer.
+        """
+        groups = [self.pieces(exchange) for exchange in exchanges]
+        if not self.joins_answers:
+            return groups
+        for index in reversed(range(len(exchanges) - 1)):
+            exchange = exchanges[index]
+            continuation = groups[index + 1]
+            if not continuation or not _is_one_answer(exchange, exchanges[index + 1]):
+                continue
+            if not groups[index]:
+                groups[index] = self._thinking(exchange)
+            continuation[0] = continuation[0]._replace(continues=True)
+        return groups
 
     def pieces(self, exchange: units.Exchange, *, partial: bool = False) -> list[Piece]:
         """Return the pieces of an exchange, or an empty list if it shows nothing.
@@ -1414,6 +1451,15 @@ class ExchangeRenderer:
         for id_, call in zip(ids, calls, strict=True):
             pieces += self._result(id_, call)
         return pieces
+
+    def _thinking(self, exchange: units.Exchange) -> list[Piece]:
+        """Return the piece of a response that is thinking alone."""
+        first = exchange[0]
+        numbered: Numbered = []
+        if isinstance(first.payload, events.AgentResponse):
+            for block in markup.thinking_blocks(first.payload):
+                numbered.append((first.seq, block))
+        return self._piece("assistant", numbered, exchange)
 
     def _returned(
         self,
@@ -1594,6 +1640,18 @@ def _in_order(
     return [*blocks, *uses[placed:]]
 
 
+def _is_one_answer(exchange: units.Exchange, following: units.Exchange) -> bool:
+    """Whether both exchanges are parts of one answer of the model."""
+    following_id = following[0].meta.response_id
+    if not following_id:
+        return False
+    return any(
+        envelope.meta.response_id == following_id
+        for envelope in exchange
+        if isinstance(envelope.payload, events.AgentResponse | events.ToolCall)
+    )
+
+
 def _sendable(blocks: Numbered) -> Numbered:
     """Return the blocks without empty texts; none if only thinking is left."""
     filled = [
@@ -1673,8 +1731,9 @@ class Draft(NamedTuple):
 def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
     """Join pieces into messages that begin with the user and alternate.
 
-    A short user message goes before thinking that would follow other content of the
-    agent, because the API accepts thinking only at the beginning of a message.
+    A short user message goes before thinking that would follow an earlier answer of
+    the agent, because the API accepts thinking only where the model wrote it: at the
+    beginning of an answer, or between its parts.
     """
     drafts: list[Draft] = []
     paused = False
@@ -1684,7 +1743,7 @@ def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
             follows_agent = previous_role == "assistant" and not paused
             if previous_role is None:
                 drafts.append(Draft("user", [(Origin(), text_block(OPENING))]))
-            elif follows_agent and _begins_with_thinking(piece):
+            elif follows_agent and not piece.continues and _begins_with_thinking(piece):
                 drafts.append(Draft("user", [(Origin(), text_block(_ONWARD))]))
         if not drafts or drafts[-1].role != piece.role:
             drafts.append(Draft(piece.role, []))

@@ -334,7 +334,7 @@ class Manner(NamedTuple):
 
 
 # The newest version of the rules that all strategies share.
-RULES: Final = 7
+RULES: Final = 8
 # Under earlier rules, views name events by their seqs.
 _RULES_WITHOUT_SEQS: Final = 4
 # From these rules on, a view shows the current plan with the state of its tasks.

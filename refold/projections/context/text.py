@@ -740,6 +740,8 @@ Messages = Sequence[Message]
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+# Of these blocks of an answer, thinking comes first.
+_ORDERED: Final = THINKING | {"tool_use"}
 # The types of blocks that a result may have.
 _IN_RESULTS: Final = frozenset(
     {"text", "image", "document", "search_result", "tool_reference"}
@@ -824,18 +826,19 @@ def _are_objects(content: list[Any]) -> bool:
 
 
 def _order(messages: Messages) -> Iterator[str]:
-    """Yield a problem unless results and thinking come first, and others last."""
+    """Yield a problem unless results come first, and thinking comes before calls."""
     for index, message in enumerate(messages):
         kinds = [block.get("type") for _, block in _blocks(index, message)]
         # Between the blocks of its own tools, the provider may have thought again.
         has_own = any(kind not in _allowed().fields for kind in kinds)
         are_results = [kind == "tool_result" for kind in kinds]
-        are_thinking = [kind in THINKING for kind in kinds if kind != "compaction"]
         if not _true_first(are_results):
             yield f"messages.{index}: results must stand before anything else"
-        if not has_own and not _true_first(are_thinking):
-            yield f"messages.{index}: thinking must stand before anything else"
-        if are_thinking and are_thinking[-1]:
+        # Between its texts, a model may have thought again as well.
+        are_before_calls = [kind in THINKING for kind in kinds if kind in _ORDERED]
+        if not has_own and not _true_first(are_before_calls):
+            yield f"messages.{index}: thinking must stand before calls"
+        if kinds and kinds[-1] in THINKING:
             yield f"messages.{index}: the final block cannot be thinking"
 
 

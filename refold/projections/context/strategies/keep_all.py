@@ -12,6 +12,6 @@ class KeepAll(Strategy):
     """Show all events raw.  Sessions without another strategy use it."""
 
     name: ClassVar[str] = "keep_all"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "counts"

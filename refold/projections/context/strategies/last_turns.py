@@ -25,7 +25,7 @@ class LastTurns(Strategy):
     """
 
     name: ClassVar[str] = "last_turns"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     rules: ClassVar[int] = RULES
     stable_prefix: ClassVar[bool] = False
 

@@ -31,7 +31,7 @@ class Native(Strategy):
     """
 
     name: ClassVar[str] = "native"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "counts"
 

@@ -27,7 +27,7 @@ class RecursiveSummary(Pinning):
     """
 
     name: ClassVar[str] = "recursive_summary"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 

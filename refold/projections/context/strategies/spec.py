@@ -137,10 +137,17 @@ def _loaded(plugin: Plugin) -> type[Strategy]:
 
 STRATEGIES: Final = Registry()
 # Earlier versions of the built-in strategies differ only in their rules.
-_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4, 4: 5, 5: 6}
-# ``history_summary`` alone changed with rules 3.
+_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4, 4: 5, 5: 6, 6: 7}
+# Rules 6 and 7 changed no view of a strategy without summaries.
+_EARLIER_RULES_WITHOUT_SUMMARIES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4, 4: 7}
 _EARLIER_RULES_OF: Final[Mapping[str, Mapping[int, int]]] = {
-    "history_summary": {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}
+    "keep_all": _EARLIER_RULES_WITHOUT_SUMMARIES,
+    "last_turns": _EARLIER_RULES_WITHOUT_SUMMARIES,
+    "native": _EARLIER_RULES_WITHOUT_SUMMARIES,
+    "token_budget": _EARLIER_RULES_WITHOUT_SUMMARIES,
+    "tool_clearing": _EARLIER_RULES_WITHOUT_SUMMARIES,
+    # It alone changed with rules 3.
+    "history_summary": {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7},
 }
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
@@ -287,7 +294,6 @@ def _in_version(
     if is_built_in:
         rules_of = _EARLIER_RULES_OF.get(kind.name, _EARLIER_RULES)
         for number, rules in rules_of.items():
-            # The newest rules changed no view of a strategy without summaries.
             if number < kind.version:
                 by_version[number] = under_rules(kind, number, rules)
     by_version[kind.version] = kind

@@ -31,7 +31,7 @@ class TokenBudget(Weighed):
     """
 
     name: ClassVar[str] = "token_budget"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
     stable_prefix: ClassVar[bool] = False

@@ -46,7 +46,7 @@ class ToolClearing(Pinning, Weighed):
     """
 
     name: ClassVar[str] = "tool_clearing"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 
