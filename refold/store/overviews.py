@@ -319,7 +319,6 @@ def _check_sort(sort: str) -> None:
 
 # The head of a session in a list.
 _Head: TypeAlias = ports.HeadColumns | ports.SessionInfo
-_HEAD_SEQ: Final = 2  # the index of ``head_seq`` in the columns of a head
 # A session in an order: its key, its user, its id, and its head.  Entries compare by
 # their keys, then by their names.  Exact tuples are sorted faster than those with named
 # fields, and the collector of garbage does not visit them again and again.
@@ -329,7 +328,7 @@ _Entry: TypeAlias = tuple[Any, str, str, _Head]
 def _head_seq_of(head: _Head) -> int:
     if isinstance(head, ports.SessionInfo):
         return head.head_seq
-    return head[_HEAD_SEQ]
+    return ports.ListedHead(*head).head_seq
 
 
 def _info_of(head: _Head) -> ports.SessionInfo:
@@ -643,7 +642,7 @@ class _Stored(NamedTuple):
 _NO_OVERVIEW: Final = Overview()
 
 
-class _Budget:
+class EventBudget:
     """The number of events that may still be read; without a number, any number."""
 
     def __init__(self, most_events: int | None) -> None:
@@ -758,6 +757,18 @@ class _Selection:
         self.left -= result.events
 
 
+class NewestOverview(NamedTuple):
+    """The newest overview of a session, and whether it includes all events."""
+
+    overview: Overview | None
+    is_current: bool
+
+    @property
+    def current(self) -> Overview | None:
+        """The overview, if it includes all events."""
+        return self.overview if self.is_current else None
+
+
 class Overviews:
     """The overviews of a log's sessions."""
 
@@ -827,7 +838,8 @@ class Overviews:
         selection = _Selection(sort, matching, now=self._now, left=most_events)
         by_user: dict[str, dict[str, ports.HeadColumns]] = {}
         for head in self.log.heads_in_lists(user_id, labels=labels):
-            by_user.setdefault(head[0], {})[head[1]] = head
+            owner, session_id, _, _, _, _, _ = head
+            by_user.setdefault(owner, {})[session_id] = head
         selection.users = len(by_user)
         for owner, heads in by_user.items():
             self._select_of_user(owner, heads, selection, reads_all=not labels)
@@ -860,7 +872,7 @@ class Overviews:
                 fields = _fields_of(body, self._prices)
                 if head is None or fields is None:
                     continue
-                head_seq = head[_HEAD_SEQ]
+                _, _, head_seq, _, _, _, _ = head
                 # As in _Stored.includes, without an object.
                 if through_seq >= head_seq and (
                     not derived or derived_seq >= derived.get(name, 0)
@@ -996,7 +1008,7 @@ class Overviews:
         through: the seqs of their stored overviews.
         """
         result = _Folded()
-        budget = _Budget(most_events)
+        budget = EventBudget(most_events)
         heads: list[Any] = sorted(stale, key=attrgetter("updated_at"), reverse=True)
         for head in heads:
             name = head.session_id
@@ -1015,7 +1027,6 @@ class Overviews:
                 result.erased.add(name)
                 continue
             except errors.KeyUnavailable:
-                # No event was read, so another session may use the bound.
                 result.unreadable.add(name)
                 continue
             except errors.CorruptEvent:
@@ -1025,7 +1036,8 @@ class Overviews:
             else:
                 if not is_whole:
                     result.unread.add(name)
-            result.events = most_events - budget.left
+        # A session that was erased, or lost its key, while it was read counts, too.
+        result.events = most_events - budget.left
         return result
 
     def _listed(
@@ -1105,16 +1117,36 @@ class Overviews:
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
+        return self.newest(stream, head_seq, EventBudget(most_events)).current
+
+    def newest(
+        self, stream: StreamId, head_seq: int, budget: EventBudget
+    ) -> NewestOverview:
+        """Return the newest overview of one session, after folding its new events.
+
+        If the budget does not suffice for them, that is the stored one.
+
+        Raises Erased, CorruptEvent, KeyUnavailable.
+        """
         derived_seq = self._derived_seq(stream)
-        through = 0
         stored = self._usable(self.log.load_view(stream, OVERVIEW))
+        through = 0
+        newest: Overview | None = None
         if stored is not None:
+            newest = stored.overview
             if stored.includes(head_seq, derived_seq):
-                return stored.overview
+                return NewestOverview(newest, is_current=True)
             through = stored.through_seq
-        if most_events is not None and head_seq - through > most_events:
-            return None
-        return self.fold(stream, head_seq)
+        needed = _events_to_read(head_seq, through)
+        if needed > budget.left:
+            return NewestOverview(newest, is_current=False)
+        left_before = budget.left
+        try:
+            overview, is_whole = self._fold(stream, head_seq, budget)
+        except errors.CorruptEvent:
+            budget.lower(left_before - needed)  # as if all of it had been read
+            raise
+        return NewestOverview(overview, is_current=is_whole)
 
     def fold(
         self,
@@ -1135,7 +1167,7 @@ class Overviews:
 
         Raises Erased, CorruptEvent, KeyUnavailable.
         """
-        budget = _Budget(most_events)
+        budget = EventBudget(most_events)
         overview, _ = self._fold(stream, head_seq, budget, progress=progress)
         return overview
 
@@ -1143,7 +1175,7 @@ class Overviews:
         self,
         stream: StreamId,
         head_seq: int,
-        budget: _Budget,
+        budget: EventBudget,
         *,
         progress: Callable[[], object] | None = None,
     ) -> tuple[Overview, bool]:
@@ -1232,15 +1264,18 @@ def titles_of(
 ) -> dict[str, str]:
     """Return the titles of some sessions of a user; sessions without one are left out.
 
-    most_events: a session with more new events than this is left out.
+    most_events: read at most this number of new events, of all sessions together.  A
+                 session for which it does not suffice has its last stored title, if
+                 any.
     """
     overviews = Overviews(log, now=now)
+    budget = EventBudget(most_events)
     titles: dict[str, str] = {}
     for session_id in dict.fromkeys(session_ids):
         stream = StreamId(user_id, session_id)
         try:
             head_seq = log.head(stream).seq
-            overview = overviews.of_session(stream, head_seq, most_events=most_events)
+            overview, _ = overviews.newest(stream, head_seq, budget)
         except (errors.Erased, errors.CorruptEvent, errors.KeyUnavailable):
             continue
         if overview is not None and overview.title:

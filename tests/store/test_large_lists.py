@@ -21,6 +21,7 @@ from refold.store.overviews import (
     OVERVIEW,
     OverviewFilter,
     Overviews,
+    titles_of,
 )
 from refold.store.work.indexing import index_session
 from refold.store.work.workers import STUCK_SEC, Worker
@@ -339,6 +340,79 @@ def test_a_list_reads_no_more_events_than_its_bound_of_short_sessions(
 
         assert sum(counts) == 202
         assert unread == 4
+
+
+def test_reads_of_a_session_that_is_erased_in_the_meantime_use_up_the_bound(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open(db) as store, refold.open(db) as other:
+        say(store, "long", 2500)
+        bob = store.session(user_id="bob", session_id="other")
+        bob.append([refold.UserInput(text="tea")] * 600)
+        read = store.log.read
+
+        def erased_after_a_page(stream: Any, **options: Any) -> Any:
+            page = read(stream, **options)
+            if stream.user_id == "ada" and options["after"] == 0:
+                other.erase("ada", session_id="long", reason="asked for it")
+            return page
+
+        monkeypatch.setattr(store.log, "read", erased_after_a_page)
+        counts = count_events(store, monkeypatch)
+        overviews = Overviews(store.log, now=store.clock())
+
+        selection = overviews.select(
+            None, sort="title", matching=EVERY_SESSION, most_events=2500
+        )
+
+        assert sum(counts) == 1600
+        assert selection.left == 900
+
+
+def test_titles_of_several_sessions_share_one_bound(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open(db) as store:
+        for number in range(4):
+            say(store, f"s{number}", 100)
+        overviews = Overviews(store.log, now=store.clock())
+        overviews.refresh(StreamId("ada", "s3"), 100)
+        say(store, "s3", 300)
+        counts = count_events(store, monkeypatch)
+
+        titles = titles_of(
+            store.log,
+            "ada",
+            ["s0", "s1", "s2", "s3"],
+            now=store.clock(),
+            most_events=250,
+        )
+
+        assert sum(counts) == 200
+        # The last one has its stored title, the one before it has none.
+        assert titles == {"s0": "tea 0", "s1": "tea 0", "s3": "tea 0"}
+
+
+def test_titles_read_a_damaged_session_within_their_bound(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open(db) as store:
+        for name in ("damaged", "whole"):
+            say(store, name, 100)
+        read = store.log.read
+
+        def damaged(stream: Any, **options: Any) -> Any:
+            if stream.session_id == "damaged":
+                raise errors.CorruptEvent("ada/damaged", seq=1, reason="damaged")
+            return read(stream, **options)
+
+        monkeypatch.setattr(store.log, "read", damaged)
+        names = ["damaged", "whole"]
+
+        for most_events, titles in ((199, {}), (200, {"whole": "tea 0"})):
+            assert titles == titles_of(
+                store.log, "ada", names, now=store.clock(), most_events=most_events
+            )
 
 
 def test_a_list_reads_no_more_events_than_its_bound_if_a_stored_fold_is_gone(
