@@ -835,18 +835,16 @@ def _view_contexts(user_id: str, name: str) -> Callable[[str, int, int], bytes]:
     kind = length_prefixed((b"view",))
     quoted_user = quoted_id(user_id)
     length_and_name = length_prefixed((name.encode(),))
+    ends: dict[tuple[int, int], bytes] = {}  # few short sessions have other seqs
 
     def context(session_id: str, through_seq: int, derived_seq: int) -> bytes:
         stream = f"{quoted_user}/{quoted_id(session_id)}/{MAIN}".encode()
-        seqs = b"%d %d" % (through_seq, derived_seq)
-        return b"%b%b%b%b%b%b" % (
-            kind,
-            pack_length(len(stream)),
-            stream,
-            length_and_name,
-            pack_length(len(seqs)),
-            seqs,
-        )
+        end = ends.get((through_seq, derived_seq))
+        if end is None:
+            seqs = b"%d %d" % (through_seq, derived_seq)
+            end = length_and_name + pack_length(len(seqs)) + seqs
+            ends[through_seq, derived_seq] = end
+        return kind + pack_length(len(stream)) + stream + end
 
     return context
 

@@ -271,18 +271,22 @@ class KeyRing:
         refs = None if sessions is None else [session_ref(name) for name in sessions]
         first, rotated = self.store.keys_by_session(user.ref, refs)
         first_context = session_context(user.ref, "", 1)
+        unwrap = user.wrapping.decrypt
+        # A list does this for each session, so no step of the loop is a function.
         for session_id, ciphertext, context in rows:
             ref = session_ref(session_id)
             plain: bytes | None = None
-            # After an interrupted rewriting, a session has the keys of two versions.
-            for version, wrapped in rotated.get(ref, ()):
-                key_context = session_context(user.ref, ref, version)
-                plain = _decrypted(user, wrapped, key_context, ciphertext, context)
-                if plain is not None:
-                    break
-            if plain is None and ref in first:
-                key_context = first_context + ref.encode()
-                plain = _decrypted(user, first[ref], key_context, ciphertext, context)
+            if ref in rotated:
+                plain = _decrypted(user, ref, rotated[ref], ciphertext, context)
+            wrapped = first.get(ref)
+            if plain is None and wrapped is not None:
+                try:
+                    key_context = first_context + ref.encode()
+                    key = unwrap(wrapped[:_NONCE], wrapped[_NONCE:], key_context)
+                    nonce = ciphertext[:_NONCE]
+                    plain = AESGCM(key).decrypt(nonce, ciphertext[_NONCE:], context)
+                except (InvalidTag, ValueError):  # not this key
+                    pass
             yield plain
 
     def successor(
@@ -492,15 +496,19 @@ class KeyRing:
 
         The part of the message that all of them share is hashed once.
         """
-        shared = length_prefixed((b"session", user_id.encode()))
-        hash_of_user = hmac.new(self._pepper, shared, "sha256")
+        # This HMAC is copied faster than that of the standard library.
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.hmac import HMAC
+
+        hash_of_user = HMAC(self._pepper, SHA256())
+        hash_of_user.update(length_prefixed((b"session", user_id.encode())))
         begin = hash_of_user.copy
 
         def session_ref(session_id: str) -> str:
             name = session_id.encode()
             keyed_hash = begin()
             keyed_hash.update(pack_length(len(name)) + name)
-            return keyed_hash.hexdigest()
+            return keyed_hash.finalize().hex()
 
         return session_ref
 
@@ -593,18 +601,22 @@ def _unwrapped_session(
 
 
 def _decrypted(
-    user: UserKey, wrapped: bytes, key_context: bytes, ciphertext: bytes, context: bytes
+    user: UserKey,
+    session_ref: str,
+    versions: Iterable[tuple[int, bytes]],
+    ciphertext: bytes,
+    context: bytes,
 ) -> bytes | None:
-    """Unwrap a session's key, and decrypt data with it; None if one does not fit.
+    """Decrypt data with a later version of a session's key; None if none fits.
 
-    A list calls this for each session.  ``decrypt`` would be called twice.
+    After an interrupted rewriting, a session has the keys of two versions.
     """
-    try:
-        key = user.wrapping.decrypt(wrapped[:_NONCE], wrapped[_NONCE:], key_context)
-        cipher = AESGCM(key)
-        return cipher.decrypt(ciphertext[:_NONCE], ciphertext[_NONCE:], context)
-    except (InvalidTag, ValueError):
-        return None
+    for version, wrapped in versions:
+        key_context = session_context(user.ref, session_ref, version)
+        with suppress(InvalidTag, ValueError):
+            key = decrypt(user.wrapping, wrapped, key_context)
+            return decrypt(AESGCM(key), ciphertext, context)
+    return None
 
 
 def _derive(key: bytes, purpose: str) -> bytes:
