@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from refold.domain.envelope import Envelope
 from refold.domain.events import (
     AgentError,
     AgentResponse,
@@ -20,7 +22,7 @@ from refold.domain.events import (
 from refold.projections.context.budget import Extras
 from refold.projections.context.compaction import Written
 from refold.projections.context.strategies.spec import STRATEGIES, parse
-from tests.projections.logs import call, log_of, result
+from tests.projections.logs import SIGNED, call, log_of, result
 from tests.projections.walk import Walk
 
 # Results that arrive late, repeated call ids, entries of all kinds, and a long message.
@@ -350,16 +352,77 @@ RECORDED: Final[tuple[tuple[str, int, dict[str, Any], str], ...]] = (
 )
 
 
+# An answer of a client that records its thinking, its text and its call one by one.
+IN_PARTS: Final = log_of(
+    UserInput(text="Why does the server not start?"),
+    (AgentResponse(thinking=(SIGNED,)), {"response_id": "r1"}),
+    (AgentResponse(text="I look."), {"response_id": "r1"}),
+    (call("c1", file="/src/a.py"), {"response_id": "r1"}),
+    result("c1", "alpha\n" * 40),
+    (AgentResponse(thinking=(SIGNED,)), {"response_id": "r2"}),
+    (AgentResponse(text="The port is taken."), {"response_id": "r2"}),
+)
+# The digests under the versions before answers in parts were shown as one message.
+RECORDED_IN_PARTS: Final = (
+    ("keep_all", 4, "34a08e47eda3638d05f7f70994391299989c61e52b05a07dcb89e111dea2557d"),
+    (
+        "last_turns",
+        4,
+        "34a08e47eda3638d05f7f70994391299989c61e52b05a07dcb89e111dea2557d",
+    ),
+    (
+        "token_budget",
+        4,
+        "34a08e47eda3638d05f7f70994391299989c61e52b05a07dcb89e111dea2557d",
+    ),
+    (
+        "tool_clearing",
+        4,
+        "34a08e47eda3638d05f7f70994391299989c61e52b05a07dcb89e111dea2557d",
+    ),
+    (
+        "turn_window",
+        6,
+        "34a08e47eda3638d05f7f70994391299989c61e52b05a07dcb89e111dea2557d",
+    ),
+    (
+        "message_window",
+        6,
+        "253a5812a7d4746695fec337807930182e4c5e79e033d1bfeb29f361e01df2b4",
+    ),
+    (
+        "recursive_summary",
+        6,
+        "34a08e47eda3638d05f7f70994391299989c61e52b05a07dcb89e111dea2557d",
+    ),
+    ("hybrid", 6, "34a08e47eda3638d05f7f70994391299989c61e52b05a07dcb89e111dea2557d"),
+    (
+        "history_summary",
+        7,
+        "aa9f8ef41b4caf54b684025cf24c6dec020e258038c551ebf6da7bee17f3f6c7",
+    ),
+    (
+        "token_ratio",
+        6,
+        "34a08e47eda3638d05f7f70994391299989c61e52b05a07dcb89e111dea2557d",
+    ),
+    ("native", 4, "34a08e47eda3638d05f7f70994391299989c61e52b05a07dcb89e111dea2557d"),
+)
+PARAMS: Final = {name: params for name, _, params, _ in RECORDED}
+
+
 def recorded_summary(*_: object, **__: object) -> Written:
     """A summary as the log has it: a later summarizer would write another one."""
     return Written("I looked at both files.", SummarizerRef(kind="abridged"))
 
 
-def digest_of(name: str, version: int, params: dict[str, Any]) -> str:
+def digest_of(
+    name: str, version: int, params: dict[str, Any], log: Sequence[Envelope] = LOG
+) -> str:
     strategy = parse({"name": name, "version": version, "params": params})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.projections.walk.write_summary", recorded_summary)
-        walk = Walk(strategy).go(LOG)
+        walk = Walk(strategy).go(log)
         walk.check()
     return walk.view(extras=Extras(window_tokens=8_000)).digest
 
@@ -385,6 +448,16 @@ def test_the_newest_version_differs(
     newest = STRATEGIES[name].version
 
     assert digest_of(name, newest, params) != digest
+
+
+@pytest.mark.parametrize(("name", "version", "digest"), RECORDED_IN_PARTS)
+def test_earlier_versions_show_no_thinking_that_stands_alone(
+    name: str, version: int, digest: str
+) -> None:
+    newest = STRATEGIES[name].version
+
+    assert digest_of(name, version, PARAMS[name], IN_PARTS) == digest
+    assert digest_of(name, newest, PARAMS[name], IN_PARTS) != digest
 
 
 def test_the_reference_has_a_row_for_each_earlier_version() -> None:
