@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from refold.redaction.types import TYPES
 from tools import rule_reference
 
 PAGE = rule_reference.page()
-RULES = [rule for pack in PACKS.values() for rule in pack]
+RULES = list(chain.from_iterable(PACKS.values()))
 
 
 def test_every_pack_rule_and_type_is_there() -> None:

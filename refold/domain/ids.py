@@ -103,9 +103,10 @@ def is_internal(session_id: str) -> bool:
 
 
 def begins_with(session_id: str, beginning: str) -> bool:
-    """Whether each part of a beginning begins the part of a session's id at its place.
+    """Whether a session's id starts with the parts of ``beginning``, each cut anywhere.
 
-    The parts are separated by ``~``, which precedes a sub-agent's own part.
+    For example, ``5f~a`` fits ``5f0c~a12``.  A ``~`` separates the parts: the session,
+    then the sub-agent, and so on.
     """
     parts = session_id.split("~")
     begun = beginning.split("~")

@@ -150,7 +150,6 @@ def _alike(alphabet: str, character: str, bits: int, *, low: bool) -> frozenset[
 Extent: TypeAlias = tuple[int, int, str]
 
 # Names of environment variables that hold a secret.
-# Names of environment variables that hold a secret.
 SECRET_NAMES: Final = re.compile(
     r"(?i)(?:key|token|secret|passw(?:or)?d|passphrase|credential"
     r"|(?<![a-z])(?:pass|pwd|auth|pat))s?(?![a-z])"
@@ -194,7 +193,7 @@ class Registered:
         """
         secrets: dict[str, str] = {}
         for name, value in environ.items():
-            if names.search(name) and _telling(value.strip()):
+            if names.search(name) and _is_distinctive(value.strip()):
                 secrets[value.strip()] = "SECRET"
         registered = cls(engine=engine)
         registered._change(secrets)
@@ -353,7 +352,7 @@ def _joined(extents: Iterable[Extent]) -> list[Extent]:
     return joined
 
 
-def _telling(value: str) -> bool:
+def _is_distinctive(value: str) -> bool:
     """Whether a value is long and unusual enough to be searched everywhere."""
     if len(value) < SHORTEST or not encodable(value):
         return False

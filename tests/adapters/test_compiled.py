@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler, SQLiteDDLCompiler
 
 import refold
+from tests.support.nested import problems_of
 
 
 def _texts_of_used_store(path: Path | str, text: str) -> list[str]:
@@ -18,7 +19,7 @@ def _texts_of_used_store(path: Path | str, text: str) -> list[str]:
         session.append(refold.UserInput(text=text))
         session.context("turn_window")
         payloads = [envelope.payload for envelope in session.events()]
-        assert not [p for _, proved in store.verify() for p in proved.problems]
+        assert not problems_of(store.verify())
     return [p.text for p in payloads if isinstance(p, refold.UserInput)]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import refold
 from refold.store import SessionStore
+from tests.support.nested import problems_of
 from tests.support.postgres import Postgres
 from tests.support.stores import lines, open_at, prepare, release, start
 
@@ -22,7 +23,7 @@ def seqs(store: SessionStore, session_id: str) -> list[int]:
 
 
 def problems(store: SessionStore) -> list[object]:
-    return [problem for _, verified in store.verify() for problem in verified.problems]
+    return problems_of(store.verify())
 
 
 @pytest.mark.parametrize("size", [1, 7])

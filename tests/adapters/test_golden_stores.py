@@ -13,6 +13,7 @@ import pytest
 import refold
 from refold.adapters.sql.schema import STEPS
 from refold.strategies import Strategy, parse
+from tests.support.nested import problems_of
 from tests.support.stores import ROOT
 
 _GOLDEN = ROOT / "tests" / "adapters" / "golden"
@@ -98,9 +99,7 @@ def _first(name: str) -> Strategy:
 
 def test_it_verifies(golden: Golden) -> None:
     with golden.open() as store:
-        problems = [
-            problem for _, verified in store.verify() for problem in verified.problems
-        ]
+        problems = problems_of(store.verify())
         seals = store.verify_seals()
 
     assert problems == []

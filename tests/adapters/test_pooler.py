@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import cast
 from urllib.parse import parse_qs, urlsplit
@@ -193,7 +194,7 @@ def _wrong_reads(url: str) -> list[str]:
     names = [f"user-{number}" for number in range(4)]
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(work, names))
-    return [read for wrong in results for read in wrong]
+    return list(chain.from_iterable(results))
 
 
 def test_a_store_is_not_moved_through_a_pooler(pooled_url: str, tmp_path: Path) -> None:

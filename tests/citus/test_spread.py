@@ -15,6 +15,7 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.schema import migrate
 from refold.store import SessionStore
 from tests.support.citus import WORKERS, Cluster
+from tests.support.nested import problems_of
 from tests.support.operations import log_of
 from tests.support.stores import open_at, prepare
 from tests.support.talking import talk
@@ -35,9 +36,7 @@ def live(store: SessionStore) -> None:
 
 
 def problems(store: SessionStore) -> list[object]:
-    in_sessions = [
-        problem for _, verified in store.verify() for problem in verified.problems
-    ]
+    in_sessions = problems_of(store.verify())
     return [*in_sessions, *store.seals.verify().problems]
 
 

@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def test_every_cell_of_a_command_is_printed(
 
     def keep_heads(screen: output.Terminal, columns: list[str], rows: Any) -> None:
         plain_rows = [[output._plain(cell) for cell in row] for row in rows]
-        cells.extend(cell for row in plain_rows for cell in row)
+        cells.extend(chain.from_iterable(plain_rows))
         table(screen, columns, plain_rows)
 
     monkeypatch.setattr(output.Terminal, "table", keep_heads)

@@ -8,6 +8,7 @@ import refold
 from refold.domain.errors import InvalidEvent
 from refold.store import SessionStore
 from refold.store.memory.consent import DECLARATIVE_MEMORY
+from tests.support.nested import problems_of
 from tests.support.talking import talk
 
 
@@ -58,7 +59,7 @@ def test_every_change_is_an_event_that_stays(store: SessionStore) -> None:
         if isinstance(payload, refold.events.Consent)
     ]
     assert "ada@mail.test" not in str(events)
-    assert not [p for _, proved in store.verify("ada") for p in proved.problems]
+    assert not problems_of(store.verify("ada"))
 
 
 def test_many_permissions_are_read_page_by_page(

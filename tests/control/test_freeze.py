@@ -18,6 +18,7 @@ from refold.opener import reconcile_keys
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
 from tests.support.engines import BOTH
+from tests.support.nested import problems_of
 from tests.support.operations import WINDOW
 from tests.support.stores import open_at
 from tests.support.talking import talk
@@ -115,7 +116,7 @@ def test_a_frozen_users_data_can_be_read_and_verified(frozen: SessionStore) -> N
 
     assert view.messages
     assert session.events()
-    assert not [p for _, proved in frozen.verify() for p in proved.problems]
+    assert not problems_of(frozen.verify())
     assert {info.status for info in frozen.sessions("ada")} == {
         "frozen",
         "frozen-closed",
@@ -168,7 +169,7 @@ def test_a_lifted_freeze_leaves_everything_as_it_was(frozen: SessionStore) -> No
     )
     with pytest.raises(refold.SessionClosed):
         frozen.session(user_id="ada", session_id="closed").append(user_inputs("x"))
-    assert not [p for _, proved in frozen.verify() for p in proved.problems]
+    assert not problems_of(frozen.verify())
     assert frozen.erasures.unfreeze("ada", "again") is None
     assert not frozen.erasures.is_frozen("ada")
 

@@ -16,6 +16,7 @@ from refold.domain.ids import KEPT
 from refold.projections.memory import items
 from refold.store import SessionStore
 from tests.control.conftest import Later
+from tests.support.nested import problems_of
 
 DAY = timedelta(days=1)
 POLICY = RetentionPolicy(sessions=30 * DAY, memory=90 * DAY)
@@ -71,7 +72,7 @@ def test_memory_stays_the_same_after_its_sessions_expired(
     assert memory_items(after) == before != []
     assert "Suggested tool path: search" in after.memory.advice("ada").text
     assert len(memory_sessions(after)) == 4
-    assert not [problem for _, proof in after.verify() for problem in proof.problems]
+    assert not problems_of(after.verify())
     assert memory_items(later(store, 89 * DAY)) == before
 
 

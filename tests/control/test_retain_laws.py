@@ -11,6 +11,7 @@ import refold
 from refold.domain.erasure import RetentionPolicy
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
+from tests.support.nested import problems_of
 
 DAY = 24 * 3600 * 1_000_000
 POLICY = RetentionPolicy(sessions=timedelta(days=30))
@@ -82,7 +83,7 @@ def test_exactly_the_needed_sessions_are_kept(planned: list[Planned]) -> None:
         assert plan.sessions == done.sessions
         assert len(done.sessions) + len(expected) == len(planned)
         assert plan.kept == done.kept
-        assert not [p for _, proved in store.verify() for p in proved.problems]
+        assert not problems_of(store.verify())
         for name in expected:
             assert (
                 store.session(user_id="ada", session_id=name)

@@ -26,6 +26,7 @@ from tests.support.eraser import (
     RESTORING,
     ROTATING,
 )
+from tests.support.nested import problems_of
 from tests.support.stores import open_at, prepare
 
 
@@ -36,7 +37,7 @@ def run_until_killed(url: str, work: str, step: str) -> None:
 
 
 def problems(store: SessionStore) -> list[str]:
-    return [p.code for _, verified in store.verify() for p in verified.problems]
+    return [problem.code for problem in problems_of(store.verify())]
 
 
 @pytest.fixture

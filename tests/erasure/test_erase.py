@@ -19,6 +19,7 @@ from refold.store.erasure import Eraser, ErasureRequest
 from refold.store.history import History
 from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
+from tests.support.nested import problems_of
 from tests.support.operations import log_of
 
 FORK = "one-fork"
@@ -26,7 +27,7 @@ TURNS = TurnWindow()
 
 
 def problems(store: SessionStore) -> list[object]:
-    return [problem for _, verified in store.verify() for problem in verified.problems]
+    return problems_of(store.verify())
 
 
 def blob_digest(store: SessionStore) -> str:

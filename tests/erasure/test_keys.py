@@ -18,6 +18,7 @@ from refold.opener import reconcile_keys
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
+from tests.support.nested import problems_of
 from tests.support.operations import log_of
 from tests.support.stores import open_at, prepare
 
@@ -48,7 +49,7 @@ def check_keys_work(store: SessionStore, name: str) -> None:
     assert session.history.blob(sha256).startswith("a line of text. ")
     store.session(user_id="ada", session_id=name).append(user_inputs("new"))
     store.session(user_id=name, session_id=name).append(user_inputs("new"))
-    assert [p for _, v in store.verify() for p in v.problems] == []
+    assert problems_of(store.verify()) == []
 
 
 def test_rotation_wraps_every_key_with_the_new_master_key(

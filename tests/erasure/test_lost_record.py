@@ -13,6 +13,7 @@ from refold.domain.errors import Erased, NotErased, UserNotFound
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
 from tests.support.engines import BOTH
+from tests.support.nested import problems_of
 from tests.support.operations import log_of
 
 pytestmark = BOTH
@@ -54,7 +55,7 @@ def test_a_lost_grace_can_be_restored(filled: SessionStore) -> None:
     assert filled.session(user_id="ada", session_id="one").events() == before
     assert filled.erasures.stranded() == []
     assert filled.erasures.pending() == []
-    assert [p for _, v in filled.verify() for p in v.problems] == []
+    assert problems_of(filled.verify()) == []
 
 
 def test_a_lost_grace_of_one_session_can_be_restored(filled: SessionStore) -> None:
@@ -76,7 +77,7 @@ def test_a_lost_grace_is_named_and_destroyed_only_on_request(
     delete_erasure_records(filled)
 
     assert list(filled.erasures.complete()) == []
-    problems = [p for _, v in filled.verify("ada") for p in v.problems]
+    problems = problems_of(filled.verify("ada"))
     assert any("`refold restore` undoes it" in p.detail for p in problems)
 
     done = filled.erase("ada", "asked again")

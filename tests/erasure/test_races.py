@@ -20,6 +20,7 @@ from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.engines import BOTH
+from tests.support.nested import problems_of
 from tests.support.stores import open_at, prepare, release, start
 from tests.support.talking import talk
 from tests.support.waiting import PATIENCE_SEC, until
@@ -239,7 +240,7 @@ def test_an_old_key_cannot_write_after_readmission(
 
         for name in ("one", "two"):
             assert len(eraser.session(user_id="ada", session_id=name).events()) == 1
-        assert [p for _, v in eraser.verify() for p in v.problems] == []
+        assert problems_of(eraser.verify()) == []
 
 
 @BOTH
@@ -320,7 +321,7 @@ def test_reencrypting_succeeds_after_every_conflict(sqlite_url: str) -> None:
         recorder.rewrite = late
         assert store.keys.rotate_session("ada", session_id="one").key_version > 3
 
-        assert [p for _, v in store.verify() for p in v.problems] == []
+        assert problems_of(store.verify()) == []
 
 
 @BOTH

@@ -15,6 +15,7 @@ from refold.opener import _database
 from refold.store import SessionStore
 from refold.testing.event_log import user_inputs
 from tests.erasure.conftest import WINDOW, fill
+from tests.support.nested import problems_of
 from tests.support.pages import blocks
 from tests.support.postgres import Postgres
 from tests.support.stores import open_at
@@ -41,7 +42,7 @@ def wait_for_replay(primary: str, replica: str) -> None:
 
 
 def problems(store: SessionStore) -> list[str]:
-    return [p.code for _, verified in store.verify() for p in verified.problems]
+    return [problem.code for problem in problems_of(store.verify())]
 
 
 def test_a_replica_reads_everything_and_refuses_writes(

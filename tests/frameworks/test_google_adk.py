@@ -39,6 +39,7 @@ from tests.frameworks.contract import (
     all_stored_text,
     seqs,
 )
+from tests.support.nested import blocks_of
 
 ADA: Any = {"app_name": "desk", "user_id": "ada"}
 SIGNATURE = b64decode(
@@ -163,7 +164,7 @@ def texts(store: refold.SessionStore) -> list[str]:
     (info,) = store.sessions("ada", label={"adk_session": "s"})
     session = store.session(user_id="ada", session_id=info.session_id)
     messages = session.context("keep_all").messages
-    return [block["text"] for message in messages for block in message["content"]]
+    return [block["text"] for block in blocks_of(messages)]
 
 
 def turn(number: int, text: str, **actions: Any) -> Event:

@@ -31,6 +31,7 @@ from tests.frameworks.contract import (
     SampleMessage,
     all_stored_text,
 )
+from tests.support.nested import blocks_of
 
 
 def message(sample_message: SampleMessage, number: int) -> Any:
@@ -431,7 +432,7 @@ def shown(store: refold.SessionStore) -> list[str]:
     (info,) = store.sessions("ada")
     session = store.session(user_id="ada", session_id=info.session_id)
     messages = session.context("keep_all").messages
-    return [block["text"] for message in messages for block in message["content"]]
+    return [block["text"] for block in blocks_of(messages)]
 
 
 def test_contexts_follow_the_branch_of_a_thread(url: str) -> None:

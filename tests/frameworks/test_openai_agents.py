@@ -29,6 +29,7 @@ from tests.frameworks.contract import (
     SampleMessage,
     all_stored_text,
 )
+from tests.support.nested import blocks_of
 
 
 def items_of(sample: SampleMessage, number: int) -> list[Any]:
@@ -144,7 +145,7 @@ def texts(store: refold.SessionStore) -> list[str]:
     (info,) = store.sessions("ada")
     session = store.session(user_id="ada", session_id=info.session_id)
     messages = session.context("keep_all").messages
-    return [block["text"] for message in messages for block in message["content"]]
+    return [block["text"] for block in blocks_of(messages)]
 
 
 def test_contexts_leave_out_what_was_popped_or_cleared(url: str) -> None:

@@ -42,6 +42,7 @@ from tests.frameworks.contract import (
     all_stored_text,
     seqs,
 )
+from tests.support.nested import blocks_of
 
 BEGIN = datetime(2026, 5, 1, 10, tzinfo=UTC)
 
@@ -152,7 +153,7 @@ def shown(store: refold.SessionStore, name: str) -> list[str]:
     (info,) = store.sessions("ada", label=label)
     session = store.session(user_id="ada", session_id=info.session_id)
     messages = session.context("keep_all").messages
-    return [block["text"] for message in messages for block in message["content"]]
+    return [block["text"] for block in blocks_of(messages)]
 
 
 def asked(*texts: str) -> list[Any]:

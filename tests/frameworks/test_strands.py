@@ -24,6 +24,7 @@ from tests.frameworks.contract import (
     RedactedContract,
     SampleMessage,
 )
+from tests.support.nested import blocks_of
 
 
 def session_message(sample: SampleMessage, number: int) -> SessionMessage:
@@ -219,7 +220,7 @@ def texts(store: refold.SessionStore) -> list[str]:
         session = store.session(user_id="ada", session_id=info.session_id)
         messages = session.context("keep_all").messages
         if messages and session.native.read(kind="message"):
-            return [part["text"] for message in messages for part in message["content"]]
+            return [part["text"] for part in blocks_of(messages)]
     return []
 
 

@@ -26,6 +26,7 @@ from tests.importers.export_samples import (
     OPENAI_RESPONSES as OPENAI_RESPONSES,
     write_llm,
 )
+from tests.support.nested import blocks_of
 
 Entry = dict[str, Any]
 
@@ -70,7 +71,7 @@ def texts_shown(store: refold.SessionStore) -> list[str]:
     (info,) = store.sessions()
     session = store.session(user_id="ada", session_id=info.session_id)
     view = session.context("keep_all")
-    return [block["text"] for message in view.messages for block in message["content"]]
+    return [block["text"] for block in blocks_of(view.messages)]
 
 
 def refusal(path: Path, form: str = "auto", *, strict: bool = True) -> str:

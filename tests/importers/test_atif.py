@@ -37,6 +37,7 @@ from refold.domain.events import (
 from refold.domain.ids import StreamId
 from tests.importers import samples
 from tests.importers.samples import events, kinds, read_one, reasons, write_document
+from tests.support.nested import blocks_of
 
 SCHEMA = json.loads(Path(__file__).with_name("atif.schema.json").read_text())
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -212,7 +213,7 @@ def last_context(tmp_path: Path, *documents: list[dict[str, Any]]) -> list[str]:
         assert [imported.events for imported in again] == [0]
         view = store.session(user_id="ada", session_id="r").context("keep_all")
     assert view.system == "You are an agent."
-    return [block["text"] for message in view.messages for block in message["content"]]
+    return [block["text"] for block in blocks_of(view.messages)]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.store import Session, SessionStore
+from tests.support.nested import problems_of
 
 WINDOW = "turn_window:full_turns=2,cached_turns=1"
 LONG = "word " * 20_000
@@ -87,7 +89,7 @@ def contents(session: Session) -> list[Any]:
 
 
 def verifies(store: SessionStore) -> bool:
-    return not [problem for _, proof in store.verify() for problem in proof.problems]
+    return not problems_of(store.verify())
 
 
 def test_an_export_of_a_user_becomes_the_same_sessions(
@@ -286,7 +288,7 @@ ENTRIES: tuple[tuple[Event, ...], ...] = (
 def test_an_export_of_any_session_is_read_back(
     entries: list[tuple[Event, ...]], name: str
 ) -> None:
-    events = [event for entry in entries for event in entry]
+    events = list(chain.from_iterable(entries))
 
     with (
         tempfile.TemporaryDirectory() as folder,

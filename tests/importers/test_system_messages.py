@@ -21,6 +21,7 @@ from tests.importers.samples import (
     write_lines,
 )
 from tests.importers.test_codex import framed
+from tests.support.nested import blocks_of
 
 PROMPT = "Never give refunds."
 NOTE = "The user is in Rome."
@@ -207,7 +208,7 @@ def test_a_note_in_the_conversation_is_compacted_with_its_turn(
         pass
 
     view = session.context(strategy)
-    seen = [block["text"] for message in view.messages for block in message["content"]]
+    seen = [block["text"] for block in blocks_of(view.messages)]
     explained = session.why(strategy)
 
     assert view.system == PROMPT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 from refold.adapters.sql.roles import RIGHTS, ROLES, SETTING, Right
@@ -22,7 +23,7 @@ def documented(rights: list[Right]) -> str:
 
 
 def test_every_table_has_its_row() -> None:
-    names = sorted({name for tables in RIGHTS.values() for name in tables})
+    names = sorted(set(chain.from_iterable(RIGHTS.values())))
     rows = [
         [f"`{name}`", *(documented([*RIGHTS[role].get(name, ())]) for role in ROLES)]
         for name in names

@@ -20,6 +20,7 @@ from refold.projections.context.text import violations
 from refold.projections.context.view import View
 from tests.projections.logs import call, envelope, log_of, result, turns
 from tests.projections.walk import Walk
+from tests.support.nested import blocks_of
 
 TOOLS: Any = (
     {"name": "bash", "input_schema": {"type": "object"}},
@@ -51,7 +52,7 @@ def view_of(
 def marked(request: dict[str, Any]) -> list[str]:
     """Return the text of the marked blocks, in the API's order."""
     blocks = [*request.get("tools", ()), *request.get("system", ())]
-    blocks += [block for message in request["messages"] for block in message["content"]]
+    blocks += list(blocks_of(request["messages"]))
     marked_blocks = [block for block in blocks if block.get("cache_control") == MARK]
     return [
         block.get("text") or block.get("name") or block["type"]

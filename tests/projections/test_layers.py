@@ -13,6 +13,7 @@ from refold.projections.context.view import View
 from refold.store.history import renumbered_for_fork
 from tests.projections.logs import call, envelope, log_of, result, turns
 from tests.projections.walk import Walk
+from tests.support.nested import blocks_of
 
 SCOPE = "turn_window:layers.scope=true"
 NOTES = "max_lines=6,compression_target=4,num_recent_memories_to_keep=2"
@@ -27,8 +28,7 @@ def memory(view: View) -> list[str]:
     """The texts of the memory sections of a view, in its order."""
     return [
         str(block["text"])
-        for message in view.messages
-        for block in message["content"]
+        for block in blocks_of(view.messages)
         if str(block.get("text", "")).startswith("<memory")
     ]
 

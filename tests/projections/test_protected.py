@@ -34,6 +34,7 @@ from refold.projections.context.units import Exchange
 from refold.projections.context.view import View
 from refold.store import SessionStore
 from tests.projections.logs import call, log_of, result
+from tests.support.nested import blocks_of
 
 RULE = "Never edit anything under vendored/."
 STRATEGIES = (
@@ -72,7 +73,7 @@ def messages(count: int) -> list[Any]:
 
 
 def sent_text(view: View) -> str:
-    blocks = [block for message in view.messages for block in message["content"]]
+    blocks = list(blocks_of(view.messages))
     return "\n".join(str(block.get("text") or block.get("content")) for block in blocks)
 
 

@@ -38,6 +38,7 @@ from refold.projections.context.summaries import summarizer_for
 from refold.projections.context.view import View
 from tests.projections.logs import START, Log
 from tests.projections.walk import Walk, texts, view_of
+from tests.support.nested import blocks_of
 
 
 def timed(events: list[Event], seconds: float = 1) -> list[Envelope]:
@@ -202,9 +203,7 @@ class TestHybrid:
         plan = Planner(plan="x" * 200)
         view = view_of(parse(spec), timed([*talk(1), *old, plan, *new]))
 
-        uses = [
-            b for m in view.messages for b in m["content"] if b["type"] == "tool_use"
-        ]
+        uses = [b for b in blocks_of(view.messages) if b["type"] == "tool_use"]
 
         assert [use["id"] for use in uses] == ["b"]
 
@@ -232,8 +231,7 @@ class TestHybrid:
         assert walk.compactions
         uses = {
             block["id"]
-            for message in walk.view().messages
-            for block in message["content"]
+            for block in blocks_of(walk.view().messages)
             if block["type"] == "tool_use"
         }
         assert {"c39", "c38", "c37"} <= uses
@@ -723,8 +721,7 @@ class TestToolClearing:
 
         results = [
             block["content"]
-            for message in view.messages
-            for block in message["content"]
+            for block in blocks_of(view.messages)
             if block["type"] == "tool_result"
         ]
 
@@ -741,8 +738,7 @@ class TestToolClearing:
 
         results = [
             (block.get("is_error"), "was cleared" in str(block["content"]))
-            for message in view.messages
-            for block in message["content"]
+            for block in blocks_of(view.messages)
             if block["type"] == "tool_result"
         ]
         assert results == [(True, True), (None, True)]
@@ -752,7 +748,7 @@ class TestToolClearing:
         spec = "tool_clearing:trigger_tool_uses=1,keep=0,exclude_tools=['keep']"
         for more, empty in ((spec, False), (f"{spec},clear_tool_inputs=true", True)):
             view = view_of(parse(more), timed([*events, AgentResponse(text="done")]))
-            blocks = [b for m in view.messages for b in m["content"]]
+            blocks = list(blocks_of(view.messages))
             stubs = ["was cleared" in str(b.get("content")) for b in blocks]
             first = next(b for b in blocks if b["type"] == "tool_use")
 

@@ -22,6 +22,7 @@ from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategies.turn_window import TurnWindow, from_settings
 from tests.projections.logs import START, Log, call, envelope, log_of, result, turns
 from tests.projections.walk import Walk, texts, view_of
+from tests.support.nested import blocks_of
 
 NOW = START + timedelta(hours=1)
 ONE = TurnWindow(full_turns=1, cached_turns=1)
@@ -102,8 +103,7 @@ def raw_of(walk: Walk) -> list[str]:
     """The texts that are sent word for word."""
     return [
         block["text"]
-        for message in walk.view().messages
-        for block in message["content"]
+        for block in blocks_of(walk.view().messages)
         if block["type"] == "text"
     ]
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from refold.redaction.rules.rule import Example
 from tests.support.waiting import PATIENCE_SEC
 
 ENGINES: tuple[EngineName, ...] = ("vectorscan", "stdlib")
-RULES = tuple(rule for rules in PACKS.values() for rule in rules)
+RULES = tuple(chain.from_iterable(PACKS.values()))
 BY_ENGINE = {name: Redactor(Plan(rules=RULES, engine=name)) for name in ENGINES}
 fast, plain = BY_ENGINE.values()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -196,7 +197,7 @@ names = st.sampled_from(
         "hong kong",
         "value",
         MAIL,
-        *sorted({key for kind in KEYS.values() for key in kind}),
+        *sorted(set(chain.from_iterable(KEYS.values()))),
     ]
 )
 values: st.SearchStrategy[Any] = st.recursive(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -18,7 +19,7 @@ from refold.redaction.rules.secrets import carriers
 from refold.redaction.scanner import Compiled, triggers
 
 PROVEN = PACKS
-RULES = tuple(rule for pack in PROVEN.values() for rule in pack)
+RULES = tuple(chain.from_iterable(PROVEN.values()))
 DEFAULT = Redactor()
 MARKED = [
     (rule, example)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import chain, pairwise
 from random import Random
 
 import pytest
@@ -57,7 +57,7 @@ parts = st.one_of(
     fillers,
     st.sampled_from([p.text for p in PLANTED]),
     st.sampled_from([p.value for p in KEYED]),
-    st.sampled_from([key for keys in KEYS.values() for key in keys]),
+    st.sampled_from(list(chain.from_iterable(KEYS.values()))),
     st.sampled_from([*NOISE, *PLACEHOLDERS, *SECRETS]),
 )
 joints = st.sampled_from(["", " ", "\n", ": ", "=", "，", "\n\n"])

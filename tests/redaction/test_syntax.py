@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from refold.redaction.rules import PACKS
 from refold.redaction.rules.rule import Rule
 from tests.redaction.expressions import expressions
 
-RULES = [rule for rules in PACKS.values() for rule in rules]
+RULES = list(chain.from_iterable(PACKS.values()))
 
 
 def test_every_expression_of_the_package_is_read() -> None:

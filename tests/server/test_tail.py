@@ -256,7 +256,7 @@ def test_the_number_of_frames_for_a_slow_listener_is_bounded(
     session.append(refold.UserInput(text="n0"))
 
     async def run() -> list[int]:
-        feed = Feed(session, begins=1)
+        feed = Feed(session, start_seq=1)
         seqs: list[int] = []
         place = 0
         task = asyncio.create_task(feed.run())
@@ -280,7 +280,7 @@ def test_the_bytes_of_frames_for_a_slow_listener_are_bounded(
     session.append(refold.UserInput(text="n0"))
 
     async def run() -> tuple[int, list[int]]:
-        feed = Feed(session, begins=1)
+        feed = Feed(session, start_seq=1)
         seqs: list[int] = []
         place = 0
         task = asyncio.create_task(feed.run())

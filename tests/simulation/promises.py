@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import refold
@@ -41,7 +42,7 @@ class Aftermath:
             session.session_id: session.events() for session in self.sessions
         }
         self._by_token: dict[str, list[Envelope]] = {}
-        for event in (event for events in self.events.values() for event in events):
+        for event in chain.from_iterable(self.events.values()):
             self._by_token.setdefault(_token(event), []).append(event)
 
     def erased(self, session_id: str) -> bool:

@@ -16,6 +16,7 @@ from refold.store import Session, SessionStore
 from refold.store.compactions import LEASE_SEC
 from tests.support import warm
 from tests.support.compacting import STEPS, WINDOW
+from tests.support.nested import problems_of
 from tests.support.stores import (
     open_at,
     prepare,
@@ -76,7 +77,7 @@ def starts(session: Session) -> int:
 
 
 def problems(store: SessionStore) -> list[object]:
-    return [problem for _, verified in store.verify() for problem in verified.problems]
+    return problems_of(store.verify())
 
 
 @pytest.mark.parametrize("step", STEPS)

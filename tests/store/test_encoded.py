@@ -15,6 +15,7 @@ from refold.projections.context.text import violations
 from refold.redaction.chokepoint import redact
 from refold.redaction.redactor import Redactor
 from refold.store import Session
+from tests.support.nested import blocks_of
 
 IMAGE = b64encode(Random(3).randbytes(6000)).decode()
 SOURCE = {"type": "base64", "media_type": "image/png", "data": IMAGE}
@@ -39,7 +40,7 @@ def append_images(session: Session) -> None:
 def blocks(session: Session) -> list[dict[str, Any]]:
     messages = session.context().messages
     assert violations(messages) == []
-    return [block for message in messages for block in message["content"]]
+    return list(blocks_of(messages))
 
 
 def test_an_event_holds_a_stub_and_its_blob_the_image(session: Session) -> None:

@@ -41,6 +41,7 @@ from tests.support.jobs import (
     parent,
     setting,
 )
+from tests.support.nested import problems_of
 from tests.support.rebuilding import WINDOW, append_turns, derived_events, rebuild
 from tests.support.stores import open_at, prepare
 from tests.support.waiting import PATIENCE_SEC
@@ -247,7 +248,7 @@ def test_a_killed_dask_worker_loses_nothing(store: SessionStore) -> None:
     assert (Path(os.environ["REFOLD_HOME"]) / "died").exists()
     assert [report.problem for report in rebuilt] == [""] * (len(NAMES) + 1)
     assert records(store) == expected
-    assert [p for _, proved in store.verify() for p in proved.problems] == []
+    assert problems_of(store.verify()) == []
 
 
 @pytest.mark.each_engine

@@ -17,6 +17,7 @@ from refold.domain.events import SummarizerRef
 from refold.projections.context.compaction import Source, Written
 from refold.projections.context.view import View
 from refold.store import Session, SessionStore
+from tests.support.nested import problems_of
 from tests.support.stores import open_at
 
 WINDOW = "turn_window:full_turns=2,cached_turns=1"
@@ -223,7 +224,7 @@ def test_a_session_is_found_by_its_labels(store: SessionStore) -> None:
     assert first.state() == {"step": 2}
     first.label(project=None)
     assert ids_by_labels(store, project="refold") == ["c"]
-    assert not [p for _, proof in store.verify() for p in proof.problems]
+    assert not problems_of(store.verify())
 
 
 def test_a_fork_has_the_labels_of_its_parent(store: SessionStore) -> None:

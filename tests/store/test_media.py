@@ -16,6 +16,7 @@ from refold.projections.context.text import NOT_AN_IMAGE, violations
 from refold.projections.context.view import View
 from refold.store import Session
 from tests.support import files
+from tests.support.nested import blocks_of
 
 LARGE = files.encoded(files.png(Random(1), size=200_000))
 SMALL = files.encoded(files.gif(Random(2), size=6_000))
@@ -47,7 +48,7 @@ def append_call_and_result(session: Session, content: Any) -> None:
 
 def blocks(view: View) -> list[Any]:
     assert violations(view.messages) == []
-    return [block for message in view.messages for block in message["content"]]
+    return list(blocks_of(view.messages))
 
 
 def result_in(view: View) -> Any:

@@ -21,6 +21,7 @@ from refold.store import Session, SessionStore
 from refold.store.work.rebuilds import Rebuilt
 from tests.projections.logs import START
 from tests.support import warm
+from tests.support.nested import problems_of
 from tests.support.rebuilding import (
     OTHER,
     WINDOW,
@@ -118,7 +119,7 @@ def test_a_rebuild_killed_at_any_statement_loses_and_repeats_nothing(
     with open_at(store_url, tmp_path) as store:
         session = store.session(user_id="ada", session_id="s")
         assert derived_events(session, _parsed(spec)) == expected
-        assert [p for _, proved in store.verify() for p in proved.problems] == []
+        assert problems_of(store.verify()) == []
 
 
 def _parsed(spec: str) -> Strategy:

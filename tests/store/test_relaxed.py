@@ -12,6 +12,7 @@ import pytest
 
 import refold
 from refold.store import Session, SessionStore
+from tests.support.nested import problems_of
 from tests.support.postgres import Postgres
 from tests.support.stores import open_at, prepare
 
@@ -42,7 +43,7 @@ def count_without_gaps(store: SessionStore) -> int:
     """Return the number of events, and assert that they have no gap and verify."""
     events = store.session(user_id="ada", session_id="s").events()
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert [problem for _, proof in store.verify() for problem in proof.problems] == []
+    assert problems_of(store.verify()) == []
     return len(events)
 
 

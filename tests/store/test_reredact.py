@@ -20,6 +20,7 @@ from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
 from refold.store.proofs.verification import Rechecker
 from refold.store.session.imports import extend
+from tests.support.nested import problems_of
 from tests.support.payloads import payload
 from tests.support.redacting import GONE, MAIL, aware, unaware
 from tests.support.stores import prepare
@@ -72,7 +73,7 @@ def readable_text(session: Session) -> str:
 def superseded_and_digests(store: SessionStore) -> dict[str, tuple[int, int]]:
     """Verify the store; return superseded events and digests of each session."""
     results = list(store.verify())
-    assert [p for _, verified in results for p in verified.problems] == []
+    assert problems_of(results) == []
     return {
         info.session_id: (verified.superseded, verified.superseded_digests)
         for info, verified in results

@@ -27,6 +27,7 @@ from refold.store.session.imports import extend
 from refold.store.vault import Numbering, personal_types
 from refold.strategies import Vault
 from tests.support.messages_api import MessagesApi, message, tool_use
+from tests.support.nested import blocks_of
 from tests.support.rebuilding import Clock, clocked
 from tests.support.redacting import unaware
 from tests.support.rewritten import tamper
@@ -97,10 +98,7 @@ def test_placeholders_in_values_from_the_caller_reveal_nothing(db: str) -> None:
 def texts(session: refold.Session, *, reveal: bool = False) -> list[str]:
     view = session.context(KEEP, reveal=reveal)
     return [
-        block["text"]
-        for message in view.messages
-        for block in message["content"]
-        if block["type"] == "text"
+        block["text"] for block in blocks_of(view.messages) if block["type"] == "text"
     ]
 
 

@@ -20,6 +20,7 @@ from refold.domain.envelope import Envelope
 from refold.projections.context.outline import OutlineBuilder
 from refold.projections.context.view import View
 from refold.store import SessionStore
+from tests.support.nested import problems_of
 from tests.support.stores import open_at
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
@@ -75,8 +76,7 @@ def problems(
 ) -> list[tuple[str, int | None, str]]:
     return [
         (problem.session_id, problem.seq, problem.code)
-        for _, verified in store.verify(chain_only=chain_only)
-        for problem in verified.problems
+        for problem in problems_of(store.verify(chain_only=chain_only))
     ]
 
 

@@ -177,29 +177,34 @@ class Client:
         if process is not None:
             process.send_signal(signal.SIGKILL)
             output = f"{process.communicate()} {process.returncode}"
-        states = [
-            p.read_text() for p in (self.home / "home" / "capture").glob("*.json")
-        ]
-        there = [(str(p), p.stat()) for p in self.folder.rglob("*.jsonl*")]
-        return f"the capture does not catch up: {output} {states} {there} {self._torn}"
+        states = [file.read_text() for file in self._state_files()]
+        files = [(str(file), file.stat()) for file in self.folder.rglob("*.jsonl*")]
+        return f"the capture does not catch up: {output} {states} {files} {self._torn}"
+
+    def _state_files(self) -> list[Path]:
+        """Return the files in which the capture stores its state."""
+        return list((self.home / "home" / "capture").glob("*.json"))
 
     def _is_behind(self, gone: Path | None) -> bool:
-        states = [*(self.home / "home" / "capture").glob("*.json")]
-        if not states or self._process is None:
+        """Whether a file is not read to its end, or the state of ``gone`` remains."""
+        state_files = self._state_files()
+        if not state_files or self._process is None:
             return True
-        state = json.loads(states[0].read_text())
+        state = json.loads(state_files[0].read_text())
         if state["pid"] != self._process.pid:  # it has not looked yet
             return True
         places = state["files"]
         if gone is not None and str(gone) in {p["path"] for p in places.values()}:
             return True
-        return any(
-            (info := path.stat()).st_size
-            and path not in self._torn
+        for path in self.folder.rglob("*.jsonl*"):
+            info = path.stat()
+            if not info.st_size or path in self._torn:
+                continue
             # By inode: a file of the same name may be another by now.
-            and places.get(f"{info.st_dev}:{info.st_ino}", {}).get("at") != info.st_size
-            for path in self.folder.rglob("*.jsonl*")
-        )
+            place = places.get(f"{info.st_dev}:{info.st_ino}", {})
+            if place.get("at") != info.st_size:
+                return True
+        return False
 
     def _file(self) -> Path:
         name = UUID(int=self._random.randrange(1, 5))
@@ -237,16 +242,19 @@ def differences(client: Client) -> Iterator[str]:
             for uuid in ids:
                 if counts[uuid] != 1:
                     yield f"{session_id}: entry {uuid} is there {counts[uuid]} times"
-            if strange := counts.keys() - {*ids}:
+            strange = counts.keys() - set(ids)
+            if strange:
                 yield f"{session_id}: {len(strange)} entries that nobody wrote"
             yield from map(str, session.verify().problems)
         notes = store.session(user_id=USER, session_id=NOTES)
-        count = len([*notes.native.read()]) if client.notes else 0
+        count = 0
+        if client.notes:
+            count = len(list(notes.native.read()))
         if count != client.notes:
             yield f"of {client.notes} equal lines, {count} are there"
     for path in client.home.rglob("*"):
-        ours = path.is_file() and client.folder not in path.parents
-        if ours and SECRET.encode() in path.read_bytes():
+        is_of_capture = path.is_file() and client.folder not in path.parents
+        if is_of_capture and SECRET.encode() in path.read_bytes():
             yield f"{path.name} holds the secret"
     yield from (f"refused: {capture}" for capture in status() if capture["refused"])
 

@@ -7,6 +7,7 @@ from sqlalchemy.pool import NullPool
 
 import refold
 from refold.store import SessionStore
+from tests.support.nested import problems_of
 from tests.support.redacting import MAIL, aware
 
 LONG = "line\n" * 20_000 + MAIL
@@ -24,9 +25,7 @@ def readable_text(url: str) -> str:
 
 
 def problems(store: SessionStore) -> list[tuple[int | None, str]]:
-    all_problems = [
-        problem for _, verified in store.verify() for problem in verified.problems
-    ]
+    all_problems = problems_of(store.verify())
     return [(problem.seq, problem.code) for problem in all_problems]
 
 

@@ -15,6 +15,7 @@ from refold.adapters import config
 from refold.adapters.sql.tree import Tree
 from refold.domain.seals import SealsVerified
 from refold.store import SessionStore
+from tests.support.nested import problems_of
 from tests.support.waiting import PATIENCE_SEC
 
 
@@ -28,7 +29,7 @@ def append_to_each(store: SessionStore, *names: str, text: str = "x") -> None:
 
 def verified_seals(store: SessionStore) -> SealsVerified:
     """Return the verified seals, and assert that no session has a problem."""
-    assert [p for _, verified in store.verify() for p in verified.problems] == []
+    assert problems_of(store.verify()) == []
     verified = store.verify_seals()
     assert verified is not None
     return verified

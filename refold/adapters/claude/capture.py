@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from anthropic.types import Message, MessageTokensCount, ParsedMessage
 
 T = TypeVar("T")
-log = logging.getLogger("refold")
+logger = logging.getLogger("refold")
 
 Content: TypeAlias = str | Event | Sequence[Any] | None
 _BETAS: Final = {
@@ -478,7 +478,9 @@ class _Captured:
         except errors.RefoldError as failure:
             if message is not None:
                 raise errors.RecordingFailed(message, failure) from failure
-            log.warning("a failed call of the model could not be recorded: %s", failure)
+            logger.warning(
+                "a failed call of the model could not be recorded: %s", failure
+            )
 
     def _duration_ms(self, request: RecordedRequest) -> float:
         """Return the milliseconds since the request was sent."""
@@ -542,7 +544,7 @@ class Capture(_Captured):
     def parse(
         self, content: Content, output_format: type[T], **more: Unpack[CallArgs]
     ) -> ParsedMessage[T]:
-        """``create`` with an answer that is JSON of a type: ``parsed_output`` has it.
+        """Call ``create`` for an answer in JSON; ``parsed_output`` is it as a value.
 
         output_format: a type that pydantic can make a JSON schema of.
 

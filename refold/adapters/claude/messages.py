@@ -250,6 +250,8 @@ def new_events(session: Session, messages: Sequence[Mapping[str, Any]]) -> NewEv
     state = session.head().state
     tag = session.writer.numbering(session.stream, state.numbers)
     learned = session.writer.learned(state)
+    # The log may have redacted an event before or after it learned a secret in it.
+    secrets_then: list[Any] = [learned, None] if learned else [None]
     new: list[Event] = []
     since_answer: list[Event] | None = None
     for message in reversed(messages):
@@ -259,8 +261,7 @@ def new_events(session: Session, messages: Sequence[Mapping[str, Any]]) -> NewEv
         for index in range(len(events) - 1, -1, -1):
             now = session.writer.clock()
             forms = [events[index]]
-            # The log may have redacted it before or after it learned a secret in it.
-            for secrets in (learned, None) if learned else (None,):
+            for secrets in secrets_then:
                 redacted = session.writer.redacted(
                     Draft(events[index]),
                     user_id=session.user_id,

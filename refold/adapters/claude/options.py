@@ -129,16 +129,22 @@ def _without_secrets(body: Mapping[str, Any]) -> dict[str, Any]:
     recordable = _without(body, _SECRETS)
     servers = recordable.get("mcp_servers")
     if isinstance(servers, Mapping):
-        recordable["mcp_servers"] = _without(servers, _SERVER_SECRETS)
+        recordable["mcp_servers"] = _without_server_secrets(servers)
     elif isinstance(servers, list | tuple):
         recordable["mcp_servers"] = [
-            _without(server, _SERVER_SECRETS) if isinstance(server, Mapping) else server
-            for server in servers
+            _without_server_secrets(server) for server in servers
         ]
     extra = recordable.get("extra_body")
     if isinstance(extra, Mapping):
         recordable["extra_body"] = _without_secrets(extra)
     return recordable
+
+
+def _without_server_secrets(server: Any) -> Any:
+    """Return the fields of an MCP server that are recorded; other values unchanged."""
+    if isinstance(server, Mapping):
+        return _without(server, _SERVER_SECRETS)
+    return server
 
 
 def _without(fields: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:

@@ -83,10 +83,12 @@ _TRIES: Final = 5
 class UserKey(NamedTuple):
     """A user's key, ready for use.
 
+    ref:      the keyed hash of the user.
     key:      makes keyed hashes (``mac``), and stays when the user's key is rotated.
     cipher:   encrypts blobs and other data of the user.
     wrapping: wraps the keys of sessions.
     wrapped:  the key as it is stored.
+    epoch:    1, and one more for each readmission of the user.
     """
 
     ref: str
@@ -355,7 +357,12 @@ class KeyRing:
         if session_id is not None:
             self._sessions.forget((user_id, session_id))
         else:
-            self._sessions.forget_all(lambda session: session[0] == user_id)
+
+            def is_of_user(session: tuple[str, str]) -> bool:
+                owner, _ = session
+                return owner == user_id
+
+            self._sessions.forget_all(is_of_user)
 
     def user_of(self, ref: str) -> UserKey | None:
         """Return the key of the user with this keyed hash; None if there is none."""
@@ -500,13 +507,12 @@ class KeyRing:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.hmac import HMAC
 
-        hash_of_user = HMAC(self._pepper, SHA256())
-        hash_of_user.update(length_prefixed((b"session", user_id.encode())))
-        begin = hash_of_user.copy
+        hash_of_shared = HMAC(self._pepper, SHA256())
+        hash_of_shared.update(length_prefixed((b"session", user_id.encode())))
 
         def session_ref(session_id: str) -> str:
             name = session_id.encode()
-            keyed_hash = begin()
+            keyed_hash = hash_of_shared.copy()
             keyed_hash.update(pack_length(len(name)) + name)
             return keyed_hash.finalize().hex()
 

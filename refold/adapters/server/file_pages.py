@@ -90,18 +90,22 @@ def listed(histories: FileHistories, text: str) -> list[FileHistory]:
     """Return the files whose path contains a text, the last changed ones first."""
     files = [file for path, file in histories.files.items() if text in path]
 
-    def newest(file: FileHistory) -> tuple[bool, float]:
+    def last_change(file: FileHistory) -> tuple[bool, float]:
+        """Return a key that sorts files without changes first, by their last use."""
         changes = file.changes
-        last = (changes or file.entries)[-1] if file.entries else None
-        return bool(changes), 0.0 if last is None else last.ts.timestamp()
+        uses = changes or file.entries
+        if not uses:
+            return False, 0.0
+        return bool(changes), uses[-1].ts.timestamp()
 
-    return sorted(files, key=newest, reverse=True)
+    return sorted(files, key=last_change, reverse=True)
 
 
 def _shown_entry(entry: Entry) -> ShownEntry:
     texts: list[str] = []
     for diff in entry.diffs:
-        texts += diff.split("\n") if diff else []
+        if diff:
+            texts += diff.split("\n")
     rows = [_row(text) for text in texts[:_MOST_ROWS]]
     return ShownEntry(entry, rows, max(0, len(texts) - _MOST_ROWS))
 

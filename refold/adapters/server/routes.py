@@ -949,14 +949,14 @@ class Feed:
 
     It keeps the newest frames only; slow listeners read older events from the log.
 
-    begins:     the seq after which it reads.
+    start_seq:  the seq after which it reads.
     last_frame: the last frame for listeners; empty while the feed runs.
     frames:     the newest events as frames, each with its seq.
     task:       runs ``run``.
     """
 
     session: Session
-    begins: int
+    start_seq: int
     listeners: int = 0
     last_frame: bytes = b""
     frames: deque[tuple[int, bytes]] = field(default_factory=deque)
@@ -968,7 +968,7 @@ class Feed:
         """Read new events until the session ends or the last listener leaves."""
         try:
             async for envelope in self.session.history.follow_async(
-                after=self.begins, every=0.25
+                after=self.start_seq, every=0.25
             ):
                 self._keep(envelope.seq, frame(envelope))
             last = b"event: end\ndata: {}\n\n"
@@ -1010,11 +1010,11 @@ class Feed:
 
         Without a new frame within ``wait`` seconds, returns ``seq`` and no bytes.
         """
-        newest = self.frames[-1][0] if self.frames else self.begins
+        newest = self.frames[-1][0] if self.frames else self.start_seq
         if seq >= newest and not self.last_frame:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait)
-        first = self.frames[0][0] if self.frames else self.begins + 1
+        first = self.frames[0][0] if self.frames else self.start_seq + 1
         if seq + 1 < first:  # the feed does not keep the next frame
             return await asyncio.to_thread(self._page, seq, first - 1)
         texts: list[bytes] = []
@@ -1085,7 +1085,7 @@ class Feeds:
         """
         feed = self._by_stream.get(session.stream)
         if feed is None or feed.last_frame:
-            feed = Feed(session, begins=head)
+            feed = Feed(session, start_seq=head)
             self._by_stream[session.stream] = feed
             feed.task = asyncio.create_task(feed.run())
         feed.listeners += 1

@@ -40,7 +40,7 @@ from refold.projections.rejections import is_rejected
 EntryKind: TypeAlias = Literal[
     "read", "write", "edit", "delete", "move", "rejected", "unknown"
 ]
-"""What an entry of a file's history is.  ``rejected``: a person rejected the change.
+"""The kinds of entries.  ``rejected``: a person rejected the change.
 ``unknown``: something else may have changed the file."""
 Reason: TypeAlias = Literal[
     "command",
@@ -57,7 +57,7 @@ Reason: TypeAlias = Literal[
     "other_path",
     "no_result",
 ]
-"""Why a file or a line may differ from what is shown."""
+"""The reasons for which a file or a line may differ from what is shown."""
 
 # The types of events from which histories are folded.
 TYPES: Final = frozenset(
@@ -372,10 +372,13 @@ class FileHistories:
             removed = 0
             changes = _changes_of(use, file.content)
             for change in changes:
-                matches = file.content.find(change.old) if change.old else []
-                first = _number_of(file.content, matches[0].first) if matches else None
+                first: int | None = None
                 if not change.old or isinstance(use, calls.Written):
                     first = 1
+                else:
+                    matches = file.content.find(change.old)
+                    if matches:
+                        first = _number_of(file.content, matches[0].first)
                 diff, more, fewer = _diff(change.old, change.new, first=first)
                 diffs.append(diff)
                 added += more
@@ -620,7 +623,8 @@ class FileHistories:
         outcome: Literal["equal", "unequal", "unknown"] = "unknown"
         reason: Reason | None = None
         since: Place | None = None
-        if unequal and not (in_doubt and not equal):
+        has_equal_or_no_doubt = bool(equal) or not in_doubt
+        if unequal and has_equal_or_no_doubt:
             outcome = "unequal"
         elif equal and not unequal:
             outcome = "equal"
@@ -707,7 +711,8 @@ class FileHistories:
             self._doubt(file, "not_replayed", place)
             return "not_replayed", None
         first = len(content.items) + 1
-        if content.known()[-1:] and content.known()[-1].text == "":
+        lines = content.known()
+        if lines and lines[-1].text == "":
             first -= 1  # before the end of the last line
         content.replace_lines(first, first - 1, lines_of(text), place, self._step)
         return None, first

@@ -58,8 +58,8 @@ is older than the lifetime of a topic's item."""
 WEAK_BELOW: Final = 0.6
 STRONG_FROM: Final = 0.8
 HALF_LIFE: Final = 30 * 86_400_000_000
-"""Microseconds after which a session counts half: of a term's work the last month
-counts most, and no single day decides."""
+"""Microseconds after which a session counts half.  So the last month of a term counts
+most, and no single day decides."""
 _MOST_OTHERS: Final = 2
 """A session weighs at most as much as two others.  With three sessions, the fewest that
 establish an item, none then has more than half of the weight."""
@@ -257,11 +257,11 @@ def areas(
     covered: set[str] = set()
     for weak in of_kind(established, "topic", standing="weak"):
         topic = str(weak.content["topic"])
-        errors_here = errors_in[str(weak.content["subject"]), topic]
-        here = [item for item in common if item.content["error"] in errors_here]
-        covered.update(item.memory_id for item in here)
-        here.sort(key=lambda item: (-item.confidence, item.memory_id))
-        most_certain = here[:1]
+        topic_errors = errors_in[str(weak.content["subject"]), topic]
+        in_topic = [item for item in common if item.content["error"] in topic_errors]
+        covered.update(item.memory_id for item in in_topic)
+        in_topic.sort(key=lambda item: (-item.confidence, item.memory_id))
+        most_certain = in_topic[:1]
         error = str(most_certain[0].content["error"]) if most_certain else ""
         ids = [item.memory_id for item in most_certain]
         yield Area(f"{taxonomy.advice_on(error)}_{topic}", (weak.memory_id, *ids))

@@ -32,10 +32,12 @@ _FILTERS: Final = (
     "session",
 )
 _QUOTES: Final = '"\u201c\u201d\u201e'
-_QUOTED: Final = f"[{_QUOTES}]([^{_QUOTES}]*)[{_QUOTES}]?"
+_NOT_QUOTE: Final = f"[^{_QUOTES}]*"
 _CLAUSE: Final = re.compile(
-    rf"(?:(?P<name>{'|'.join(_FILTERS)}):(?:{_QUOTED}|(?P<value>\S*)))"
-    rf"|{_QUOTED}|(?P<word>[^\s{_QUOTES}]+)",
+    rf"(?P<name>{'|'.join(_FILTERS)}):"
+    rf"(?:[{_QUOTES}](?P<quoted_value>{_NOT_QUOTE})[{_QUOTES}]?|(?P<value>\S*))"
+    rf"|[{_QUOTES}](?P<phrase>{_NOT_QUOTE})[{_QUOTES}]?"
+    rf"|(?P<word>[^\s{_QUOTES}]+)",
     re.IGNORECASE,
 )
 
@@ -72,12 +74,11 @@ class Query:
         """
         clauses = _Clauses()
         for match in _CLAUSE.finditer(text):
-            quoted = match[2] if match["name"] else match[4]
             if match["name"]:
-                value = match["value"] if quoted is None else quoted
-                clauses.add_filter(match["name"].lower(), value or "")
-            elif quoted is not None:
-                clauses.add_phrase(quoted)
+                value = match["quoted_value"] or match["value"] or ""
+                clauses.add_filter(match["name"].lower(), value)
+            elif match["phrase"] is not None:
+                clauses.add_phrase(match["phrase"])
             else:
                 clauses.words.append(match["word"])
         wanted = clauses.wanted_terms()
@@ -120,11 +121,11 @@ class _Clauses:
     def wanted_terms(self) -> set[str]:
         """Return the terms to rank by; stop words only if there are no others."""
         in_words = set(terms(" ".join(self.words)))
-        telling = in_words - STOP_STEMS
+        without_stop_words = in_words - STOP_STEMS
         in_phrases: set[str] = set()
         for phrase in self.quoted:
             in_phrases |= whole_terms(phrase)
-        return telling | in_phrases or in_words
+        return without_stop_words | in_phrases or in_words
 
     def add_phrase(self, phrase: str) -> None:
         """Add words that must follow one another."""

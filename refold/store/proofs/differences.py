@@ -86,8 +86,11 @@ def _reasons(event: Envelope) -> Iterator[str]:
             )
     for warning in event.meta.warnings:
         reason = _WARNINGS.get(warning.code)
-        if reason is not None:
-            yield f"{reason} ({warning.detail})" if warning.detail else reason
+        if reason is None:
+            continue
+        if warning.detail:
+            reason = f"{reason} ({warning.detail})"
+        yield reason
 
 
 def _out_of_order(events: Iterable[Envelope]) -> Iterator[Envelope]:

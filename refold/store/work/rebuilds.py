@@ -55,6 +55,10 @@ _LEASE_IS_HELD = (
 Progress: TypeAlias = Callable[[int], object]
 
 
+def _no_progress(events: int) -> None:
+    """Report nothing."""
+
+
 class Rebuilt(NamedTuple):
     """The result of rebuilding one session; of a dry run, what a rebuild would do.
 
@@ -116,7 +120,7 @@ class Rebuilder:
             return False
         return bool(getattr(self.summarizer, "costs", True))
 
-    def run(self, stream: StreamId, progress: Progress = bool) -> Rebuilt:
+    def run(self, stream: StreamId, progress: Progress = _no_progress) -> Rebuilt:
         """Rebuild one session.
 
         If summaries cost money or time, this holds the lease of the derived stream.
