@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import refold
+from refold.domain.ports import Problem
 from refold.store import SessionStore
 from tests.support.nested import problems_of
 from tests.support.postgres import Postgres
@@ -22,7 +23,7 @@ def seqs(store: SessionStore, session_id: str) -> list[int]:
     ]
 
 
-def problems(store: SessionStore) -> list[object]:
+def problems(store: SessionStore) -> list[Problem]:
     return problems_of(store.verify())
 
 

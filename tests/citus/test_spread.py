@@ -13,6 +13,7 @@ from refold.adapters.sql import tables
 from refold.adapters.sql.citus import CitusDatabase, _hashed
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.schema import migrate
+from refold.domain.ports import Problem
 from refold.store import SessionStore
 from tests.support.citus import WORKERS, Cluster
 from tests.support.nested import problems_of
@@ -35,7 +36,7 @@ def live(store: SessionStore) -> None:
         session.append(refold.UserInput(text=LONG), idempotency_key="k")
 
 
-def problems(store: SessionStore) -> list[object]:
+def problems(store: SessionStore) -> list[Problem]:
     in_sessions = problems_of(store.verify())
     return [*in_sessions, *store.seals.verify().problems]
 

@@ -12,6 +12,7 @@ import pytest
 import refold
 from refold.adapters.keys.signatures import signed_by
 from refold.domain.erasure import FORMAT, ErasureScope, LegalHold, Signed, subject
+from refold.domain.ports import Problem
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.store import SessionStore
 from refold.store.contexts import Viewer
@@ -26,7 +27,7 @@ FORK = "one-fork"
 TURNS = TurnWindow()
 
 
-def problems(store: SessionStore) -> list[object]:
+def problems(store: SessionStore) -> list[Problem]:
     return problems_of(store.verify())
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import refold
 from refold.domain.events import CompactionNote, Summary
+from refold.domain.ports import Problem
 from refold.store import Session, SessionStore
 from refold.store.compactions import LEASE_SEC
 from tests.support import warm
@@ -76,7 +77,7 @@ def starts(session: Session) -> int:
     return sum(getattr(note, "phase", "") == "started" for note in notes)
 
 
-def problems(store: SessionStore) -> list[object]:
+def problems(store: SessionStore) -> list[Problem]:
     return problems_of(store.verify())
 
 
