@@ -142,7 +142,7 @@ def encodable(text: str) -> bool:
     return True
 
 
-def parsed(text: str | bytes, *, otherwise: str) -> dict[str, Any]:
+def parse_toml(text: str | bytes, *, otherwise: str) -> dict[str, Any]:
     """Parse TOML.
 
     otherwise: the message of the InvalidConfiguration that invalid TOML raises.

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, g
 
 import orjson
 
-from refold.domain.canonical import canonical, parsed
+from refold.domain.canonical import canonical, parse_toml
 from refold.domain.chain import length_prefixed
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
@@ -662,7 +662,7 @@ class RetentionPolicy:
         Raises InvalidConfiguration for invalid TOML, or an unknown key or time.
         """
         expected = 'a retention policy is TOML with lines such as sessions = "30d"'
-        return cls.of(parsed(text, otherwise=expected))
+        return cls.of(parse_toml(text, otherwise=expected))
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:

@@ -601,7 +601,7 @@ def _by_exact_name(table: Mapping[str, ModelInfo], name: str) -> ModelInfo | Non
 
 
 def _by_prefix(table: Mapping[str, ModelInfo], name: str) -> ModelInfo | None:
-    """Return the models whose prefix, the longest, this name has."""
+    """Return the models with the longest prefix that this name has."""
     prefixes = [key for key in table if key.endswith("*") and name.startswith(key[:-1])]
     if not prefixes:
         return None

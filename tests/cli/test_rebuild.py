@@ -85,10 +85,16 @@ def test_a_dry_run_estimates_the_cost_of_a_model(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
-    asks = ("--summarizer", "anthropic", "--model", "claude-sonnet-5-5", "--dry-run")
+    paid_model = (
+        "--summarizer",
+        "anthropic",
+        "--model",
+        "claude-sonnet-5-5",
+        "--dry-run",
+    )
 
-    report = refold("rebuild", *STRATEGY, *asks, "--json").json()
-    ran = refold("rebuild", *STRATEGY, *asks)
+    report = refold("rebuild", *STRATEGY, *paid_model, "--json").json()
+    ran = refold("rebuild", *STRATEGY, *paid_model)
 
     assert report["model"] == "claude-sonnet-5-5"
     assert 0 < report["cost"] < 1
@@ -101,10 +107,16 @@ def test_a_model_without_a_price_is_estimated_in_tokens(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
-    asks = ("--summarizer", "anthropic", "--model", "nobody-knows-it", "--dry-run")
+    paid_model = (
+        "--summarizer",
+        "anthropic",
+        "--model",
+        "nobody-knows-it",
+        "--dry-run",
+    )
 
-    assert "price unknown" in refold("rebuild", *STRATEGY, *asks).out
-    assert refold("rebuild", *STRATEGY, *asks, "--json").json()["cost"] is None
+    assert "price unknown" in refold("rebuild", *STRATEGY, *paid_model).out
+    assert refold("rebuild", *STRATEGY, *paid_model, "--json").json()["cost"] is None
 
 
 def test_without_a_terminal_a_paid_model_needs_yes(
@@ -133,9 +145,8 @@ def test_a_rebuild_switches_readers_and_retires_the_old_summaries(
     assert refold("context", *SESSION, "--json").json()["strategy"] == "turn_window"
     shown = refold("context", *SESSION, "--json").json()
     assert shown == refold("context", *SESSION, *STRATEGY, "--json").json()
-    phases = [
-        e["payload"].get("phase") for e in refold("log", *SESSION, "--json").lines()
-    ]
+    events = refold("log", *SESSION, "--json").lines()
+    phases = [event["payload"].get("phase") for event in events]
     assert phases.count("retired") == 1
     assert refold("verify", "--json").json()["ok"]
 

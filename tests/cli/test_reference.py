@@ -1,6 +1,7 @@
 """The reference documents exactly the commands and options that exist."""
 
 import re
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import pytest
@@ -26,6 +27,15 @@ def section(command: str) -> str:
     return match[1]
 
 
+def options_of(params: Iterable[Any]) -> set[str]:
+    """Return the names of the options among the parameters of a command."""
+    options: set[str] = set()
+    for param in params:
+        if param.param_type_name == "option":
+            options.update(param.opts)
+    return options
+
+
 def test_every_command_has_a_section() -> None:
     documented = re.findall(r"^## `refold ([a-z-]+)`$", PAGE, re.MULTILINE)
 
@@ -34,12 +44,7 @@ def test_every_command_has_a_section() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_exactly_the_existing_options_are_documented(command: str) -> None:
-    options = {
-        option
-        for param in COMMANDS[command].params
-        if param.param_type_name == "option"
-        for option in param.opts
-    }
+    options = options_of(COMMANDS[command].params)
 
     short = {option for option in options if not option.startswith("--")}
     documented = set(_OPTION.findall(section(command))) | {"--json"}
@@ -60,7 +65,7 @@ def test_exactly_the_existing_arguments_are_documented(command: str) -> None:
 
 
 def test_options_of_every_command_are_documented() -> None:
-    options = {option for param in application().params for option in param.opts}
+    options = options_of(application().params)
     head = PAGE.partition("## `refold import`")[0]
 
     assert set(_OPTION.findall(head)) == options | {"--help"}
@@ -163,7 +168,9 @@ def test_every_count_agrees_with_its_noun() -> None:
     bare = re.compile(rf"\}} ({nouns.replace(' ', '|')})\b")
     sources = (ROOT / "refold" / "adapters" / "cli").rglob("*.py")
 
-    bare_counts = [line for file in sources for line in bare.findall(file.read_text())]
+    bare_counts = []
+    for file in sources:
+        bare_counts += bare.findall(file.read_text())
 
     assert bare_counts == []
 

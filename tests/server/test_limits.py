@@ -56,11 +56,10 @@ async def send_request(
     taken: returns when the client has read a part of the answer.
     """
     sent: list[Message] = []
-    last = len(body) - (after is None)
-    parts: list[Message] = [
-        {"type": "http.request", "body": part, "more_body": number < last}
-        for number, part in enumerate(body)
-    ]
+    parts: list[Message] = []
+    for number, part in enumerate(body, start=1):
+        has_more = number < len(body) or after is not None
+        parts.append({"type": "http.request", "body": part, "more_body": has_more})
 
     async def receive() -> Message:
         if parts:
@@ -223,15 +222,15 @@ def test_large_bodies_are_not_parsed_on_the_event_loop(
     ada: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_drafts = routes._drafts
-    where: list[bool] = []
+    ran_on_loop: list[bool] = []
 
     def drafts(*args: Any) -> Any:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            where.append(False)
+            ran_on_loop.append(False)
         else:
-            where.append(True)
+            ran_on_loop.append(True)
         return read_drafts(*args)
 
     monkeypatch.setattr(routes, "_drafts", drafts)
@@ -240,7 +239,7 @@ def test_large_bodies_are_not_parsed_on_the_event_loop(
     for body in (ASKS, long):
         assert ada.post(EVENTS, json=body).status_code == 201
 
-    assert where == [True, False]
+    assert ran_on_loop == [True, False]
 
 
 def test_refused_tokens_fill_the_access_log_no_faster_than_the_rate(

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import refold
-from refold.adapters.server import ServerOptions, checked_origin, listening, serve
+from refold.adapters.server import ServerOptions, checked_origin, serve, uvicorn_config
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import Limits, application, rate_key
 from refold.errors import InvalidConfiguration
@@ -208,7 +208,7 @@ def running(
 ) -> Iterator[str]:
     """Run a real server that allows five requests without a token."""
     gate = application(store, verifier, Limits(per_second=0.0001, burst=5))
-    server = uvicorn.Server(listening(gate, place))
+    server = uvicorn.Server(uvicorn_config(gate, place))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until(lambda: server.started, "the server to start")

@@ -33,8 +33,8 @@ DOCUMENT = {"type": "document", "source": base64_attachment("application/pdf", P
 
 
 def ask_with(session: Session, *attachments: Any) -> None:
-    files = tuple(refold.events.Attachment(**fields) for fields in attachments)
-    session.append(refold.UserInput(text="What is it?", attachments=files))
+    attached = tuple(refold.events.Attachment(**fields) for fields in attachments)
+    session.append(refold.UserInput(text="What is it?", attachments=attached))
 
 
 def append_call_and_result(session: Session, content: Any) -> None:

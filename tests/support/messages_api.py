@@ -20,7 +20,7 @@ function from a ``Request`` to a reply, for when the queue is empty.  A reply is
 - ``hang_up()``: the connection closes without an answer;
 - ``raw(body, status=…)``: any bytes;
 - ``message(…).broken(after=n)``: a stream that ends after ``n`` events, without an
-  error, or with one (``error=overloaded()``).  It says nothing when not streamed.
+  error, or with one (``error=overloaded()``).  It has no effect without a stream.
 
 Without a reply left it refuses the request (400, not to be retried).
 
@@ -234,8 +234,10 @@ def _refused(request: Request) -> Reply | None:
         return error(400, "anthropic-version: header is required")
     if request.path == "/v1/messages/batches":
         return None if "requests" in request.body else error(400, "requests")
-    needed = ("model", "messages", "max_tokens")
-    for name in needed[: 2 if request.path.endswith("count_tokens") else 3]:
+    needed = ["model", "messages"]
+    if not request.path.endswith("count_tokens"):
+        needed.append("max_tokens")
+    for name in needed:
         if name not in request.body:
             return error(400, f"{name}: Field required")
     return None

@@ -192,7 +192,8 @@ class Viewer(App[BaseException]):
         nearest: the event to select, whose turn is expanded.
         """
         nodes: dict[int, TreeNode[_Entry]] = {}
-        self.turns.clear().cursor_line = -1
+        self.turns.clear()
+        self.turns.cursor_line = -1
         for turn in page.turns:
             is_open = nearest in turn.seqs or self.wanted != run_pages.EVERYTHING
             top = self.turns.root.add(

@@ -115,7 +115,7 @@ class Changes(NamedTuple):
     """The changes to an event before it was written.
 
     redacted: the number of replaced values, by type.
-    stubs:  the number of texts that became stubs.
+    stubs:    the number of texts that became stubs.
     warnings: their codes.
     """
 

@@ -64,7 +64,7 @@ def write(conversation: base.Conversation, target: base.Target) -> base.Written:
 def _entries_of(message: base.Message) -> list[base.Part]:
     """Return the parts of a message that get an entry each.
 
-    Thinking stands in the entry of the text or call behind it.
+    Thinking is in the entry of the text or call that follows it.
     """
     if message.role == "user":
         return [message.parts[-1]._replace(blocks=tuple(message.blocks))]

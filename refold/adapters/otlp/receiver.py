@@ -176,7 +176,7 @@ class TraceReceiver:
     def _sessions(self, user_id: str, session_id: str) -> Iterator[SessionInfo]:
         """Yield the session of a conversation, and those of its threads."""
         yield from self._store.log.sessions(user_id, session_id=session_id)
-        first = f"{session_id}~"  # before all names that begin so
+        first = f"{session_id}~"  # sorts before all names that begin with it
         infos = self._store.log.sessions(
             user_id, after=(user_id, first), limit=_MOST_THREADS
         )

@@ -119,7 +119,7 @@ def checked_proxy(text: str) -> str:
     return str(network)
 
 
-def listening(gate: Any, options: ServerOptions) -> Any:
+def uvicorn_config(gate: Any, options: ServerOptions) -> Any:
     """Return the configuration with which uvicorn serves the gate.
 
     Headers about the client are accepted from ``options.proxies`` alone.  Without any
@@ -341,4 +341,4 @@ def _serve(
             await super().shutdown(sockets=sockets)
 
     gate = application(store, verifier, limits)
-    Server(listening(gate, options)).run()
+    Server(uvicorn_config(gate, options)).run()

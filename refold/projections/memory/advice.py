@@ -66,17 +66,17 @@ def advice_line(item: Item) -> str:
     content: dict[str, Any] = dict(item.content)
     success = item.success or 0.0
     if item.success is None:
-        went_well = f"in {item.sessions} sessions"
+        support = f"in {item.sessions} sessions"
     else:
-        went_well = f"{_percent_of_sessions(success, item)} went well"
+        support = f"{_percent_of_sessions(success, item)} went well"
     match item.kind:
         case "path" if fails(item):
             failed = _percent_of_sessions(1 - success, item)
             text = f"Avoid: {path_text(item)} ({failed} failed"
         case "path":
-            text = f"Suggested tool path: {path_text(item)} ({went_well}"
+            text = f"Suggested tool path: {path_text(item)} ({support}"
         case "check":
-            text = f"Verification: {content['tool']} ({went_well}"
+            text = f"Verification: {content['tool']} ({support}"
         case "failure":
             text = f"Avoid: {content['tool']} often fails with {content['reason']} "
             text += f"(in {item.sessions} sessions"
@@ -86,9 +86,9 @@ def advice_line(item: Item) -> str:
         case "recovery":
             fix = _fix(content, same_tool="trying again")
             condition = f"If {content['tool']} fails with {content['reason']}"
-            text = f"{condition}: {fix} ({went_well}"
+            text = f"{condition}: {fix} ({support}"
         case _:
-            text = f"Reflections: {content['n']} were enough ({went_well}"
+            text = f"Reflections: {content['n']} were enough ({support}"
     return f"- {text}; {citation(item)})"
 
 

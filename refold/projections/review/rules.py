@@ -13,7 +13,7 @@ import orjson
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator
 
 from refold.domain import events
-from refold.domain.canonical import digest, load_packaged_toml, parsed
+from refold.domain.canonical import digest, load_packaged_toml, parse_toml
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject, SessionEvent
 from refold.domain.model import Model
@@ -118,7 +118,7 @@ class ReviewRules:
         Raises InvalidConfiguration if the text is not TOML or a rule is not valid.
         """
         advice = "review rules are TOML with a table for each, such as [tool_failing]"
-        return cls.of(parsed(text, otherwise=advice))
+        return cls.of(parse_toml(text, otherwise=advice))
 
     @classmethod
     def of(cls, tables: Mapping[str, Any]) -> Self:
