@@ -119,8 +119,15 @@ class Compiled:
 
         lower: the key in lower case.
         """
-        near = self.key_ending is None or self.key_ending.search(lower)
-        return bool(near and self.context and self.context.search(key))
+        context = self.context
+        if context is None:
+            return False
+        # Searching for a context takes longer than looking for its words.
+        if self.words and not any(map(lower.__contains__, self.words)):
+            return False
+        if self.key_ending is not None and not self.key_ending.search(lower):
+            return False
+        return context.search(key) is not None
 
 
 def _ending(words: Iterable[str]) -> re.Pattern[str]:
@@ -219,7 +226,8 @@ _DIGITS = "0123456789"
 _ANY_DIGIT = re.compile("[0-9]")
 # The most characters between the last digit of a shape and the end of its hit.
 _AFTER_DIGITS: Final = 16
-_BY_END: Final = itemgetter(1, 0)
+# More than a scanner has.
+_MOST_TRIGGERS: Final = 1 << 16
 # With at most this many hits, each is looked at by itself.
 _FEW: Final = 96
 _DIGIT_CODES = frozenset(_DIGITS.encode())
@@ -430,6 +438,7 @@ class Scanner:
         self.reach = tuple(trigger.reach for trigger in self._triggers)
         self.ahead = _LooksAhead(triggered.values())
         self.furthest = max(self.reach, default=0)
+        self._longest_literal = max(self.lengths, default=0)
         self._min_score = min_score
         self._work_per_kb = work_per_kb
         self._floor = _FLOOR if work_per_kb else _UNLIMITED
@@ -668,13 +677,19 @@ class Scanner:
         hits = self._engine.scan(b"\n%b\n" % data)
         if not hits:
             return hits
-        is_ascii = len(data) == len(text)
-        placed = _in_ascii(hits) if is_ascii else _in_characters(data, hits)
-        if len(placed) > 1:
-            # Engines find most hits in order, and sorting such a list is fast.
-            placed = list(dict.fromkeys(placed))
-            placed.sort(key=_BY_END)
-        return placed
+        if len(data) != len(text):
+            hits = _in_characters(data, hits)
+            offset = 0
+        else:
+            offset = 1  # the byte before the text
+        if len(hits) == 1:
+            number, end = hits[0]
+            return [(number, end - offset)]
+        # Numbers are compared faster than pairs.
+        codes = {(end - offset) * _MOST_TRIGGERS + number for number, end in hits}
+        return [
+            (code % _MOST_TRIGGERS, code // _MOST_TRIGGERS) for code in sorted(codes)
+        ]
 
     def look(self, text: str, whole: Meter | None = None) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
@@ -751,25 +766,50 @@ class Scanner:
         if not placed:
             return
         stops = list(accumulate([len(text) + 1 for text in texts]))
-        by_text: dict[int, list[Hit]] = {}
-        lengths = self.lengths
+        ends = [end for _, end in placed]
         last = len(texts) - 1
-        index = 0
-        start = 0  # of the text at the index
-        for number, end in placed:
-            length = lengths[number]
-            place = end - length
-            if end > stops[index]:
-                index = min(bisect_left(stops, end, index), last)
-                start = stops[index] - len(texts[index]) - 1
-            if not length:
-                hit = (number, min(end - start, len(texts[index])))
-            elif place >= start and end < stops[index]:
-                hit = (number, end - start)
+        first = 0  # the first hit that belongs to no earlier text
+        while first < len(placed):
+            index = min(bisect_left(stops, ends[first]), last)
+            size = len(texts[index])
+            start = stops[index] - size - 1
+            after = len(placed)
+            if index < last:
+                after = bisect_right(ends, stops[index], first)
+            hits = self._within(placed[first:after], start, size)
+            if hits:
+                yield index, hits
+            first = after
+
+    def _within(self, hits: list[Hit], start: int, size: int) -> list[Hit]:
+        """The hits that end in a text of this ``size``, with their ends in it.
+
+        A literal that stands in two texts is left out.
+
+        start: the place of the text among others, in which the hits have their ends.
+        """
+        if start:
+            hits = [(number, end - start) for number, end in hits]
+        lengths = self.lengths
+        first = 0
+        stop = len(hits)
+        # Only the first and the last hits may reach into other texts.
+        if start:
+            while first < stop and hits[first][1] < self._longest_literal:
+                number, end = hits[first]
+                if end < lengths[number]:
+                    del hits[first]
+                    stop -= 1
+                else:
+                    first += 1
+        while stop and hits[stop - 1][1] > size:
+            stop -= 1
+            number = hits[stop][0]
+            if lengths[number]:
+                del hits[stop]
             else:
-                continue  # it stands in two texts
-            by_text.setdefault(index, []).append(hit)
-        yield from by_text.items()
+                hits[stop] = (number, size)
+        return hits
 
     def findings(
         self,
@@ -1046,11 +1086,6 @@ def _digits_around(trigger: Trigger) -> bool:
     if trigger.word:
         return trigger == spoken_after(trigger.word)
     return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", trigger.shape)))
-
-
-def _in_ascii(hits: list[Hit]) -> list[Hit]:
-    """The hits with their ends in a text of ASCII, before which a byte was added."""
-    return [(number, end - 1) for number, end in hits]
 
 
 def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:

@@ -475,7 +475,9 @@ class Settler:
         text = source.text[start:stop]
         if not text or text.isspace():
             return text
-        hits = rest.hits(start, stop) if rest else None
+        hits = None
+        if rest:
+            hits = rest.hits_between(text, start, stop)
         if hits is None:
             prepared = None
         elif hits or source.key_context.rules or self.finds_more:
@@ -556,12 +558,14 @@ _BACK: Final = 3 * CONTEXT
 # Next to these characters, the end of a text is like any other character.
 _INERT: Final = frozenset(" \t\r\n,;\"'`<>[]{}|!?")
 _LONG: Final = 48
+# Parts of up to so many characters are remembered with their hits.
+_SHORT: Final = 48
 
 
 class _Rest:
     """The hits of a text whose findings may change in a part of it."""
 
-    __slots__ = ("_ends", "_hits", "_scanner", "_text")
+    __slots__ = ("_ends", "_hits", "_of_short", "_scanner", "_text")
 
     def __init__(self, prepared: Prepared, scanner: Scanner) -> None:
         text = prepared.text
@@ -569,6 +573,19 @@ class _Rest:
         self._scanner = scanner
         self._hits = prepared.hits
         self._ends = [end for _, end in self._hits]
+        # By short part: its hits.
+        self._of_short: dict[str, list[Hit] | None] = {}
+
+    def hits_between(self, part: str, start: int, stop: int) -> list[Hit] | None:
+        """The hits in ``part``, which stands between two findings, as ``hits`` says.
+
+        In lists and tables, the same short part stands between most findings.
+        """
+        if start == 0 or stop == len(self._text) or stop - start > _SHORT:
+            return self.hits(start, stop)
+        if part not in self._of_short:
+            self._of_short[part] = self.hits(start, stop)
+        return self._of_short[part]
 
     def hits(self, start: int, stop: int) -> list[Hit] | None:
         """The hits in a part, in order.  None if the part must be scanned again."""

@@ -88,15 +88,31 @@ def is_count(key: str, text: str) -> bool:
 def _counts_by_name(key: str) -> bool:
     if _PATTERNS.COUNTING.search(key):
         return True
-    return _PATTERNS.COUNT.search(f"{key}:") is not None
+    return _is_name_of_count(f"{key}:")
+
+
+def _is_name_of_count(before: str) -> bool:
+    """Whether the text before a number ends with the name of a count or another id.
+
+    The pattern is slow, so it is tried only after a word that may end such a name.
+    """
+    name = before.rstrip(_AFTER_NAME).lower()
+    if not name.endswith(_COUNTS):
+        is_one_letter = name.endswith(_LETTERS_OF_COUNTS)
+        if not is_one_letter or "a" <= name[-2:-1] <= "z":
+            return False
+    return _PATTERNS.COUNT.search(before) is not None
 
 
 def _is_member(candidate: Candidate) -> bool:
     """Whether a number is a value of an object in JSON, and its key no count."""
-    member = _PATTERNS.MEMBER.search(candidate.before(_MEMBER))
-    if not member or not _PATTERNS.AFTER_MEMBER.match(candidate.after(_NEAR)):
+    if not _PATTERNS.AFTER_MEMBER.match(candidate.after(_NEAR)):
         return False
-    return not _counts_by_name(member[1])
+    start = candidate.start
+    if candidate.text.rfind('"', max(0, start - _MEMBER), start) < 0:
+        return False
+    member = _PATTERNS.MEMBER.search(candidate.before(_MEMBER))
+    return member is not None and not _counts_by_name(member[1])
 
 
 # How far before a number in JSON its key is looked for.
@@ -108,7 +124,17 @@ _NEAR: Final = 48
 # The most characters of a line that are read before and after a number.
 _LIST: Final = 512
 _DIGITS: Final = "0123456789"
-_HAS_WORD: Final = re.compile("[A-Za-z微]")
+# The ends of names of counts, and letters that are such names by themselves.
+_COUNTS: Final = words("counts")
+_LETTERS_OF_COUNTS: Final = tuple("xyzijktn")
+# A text that calls a number a phone's has one of these, in lower case.
+_CALLS: Final = words("calls")
+# The signs that may stand between such a word and the number, and how many of them.
+_SIGNS_BEFORE_PHONE: Final = ' \t\r\n:：=,.()">+-'
+_MOST_SIGNS: Final = 4
+# The characters and words between two mobile numbers, and those of the calling code.
+_BETWEEN_MOBILES: Final = " ,，;；、|/&或和+86-"
+_WORDS_BETWEEN_MOBILES: Final = ("or", "and", "not")
 # A sign of multiplication after a number.
 _FACTOR: Final = re.compile(r" ?\*{1,2}[0-9A-Za-z(]| \*{1,2} ")
 
@@ -130,13 +156,35 @@ def _is_called(candidate: Candidate, *, alone: bool) -> bool:
     after = candidate.after(_NEAR).partition("\n")[0]
     if "@" in before or "@" in after:
         return True
-    before = _PATTERNS.MOBILES_BEFORE.sub("", before)
+    if _may_end_with_mobiles(before):
+        before = _PATTERNS.MOBILES_BEFORE.sub("", before)
     last = before.rstrip(_LINKS)[-1:]
     first = after.lstrip(_LINKS)[:1]
     if _is_chinese(last) or _is_chinese(first):
         return True
-    if not _HAS_WORD.search(before):
+    return _calls(before)
+
+
+def _may_end_with_mobiles(before: str) -> bool:
+    """Whether a text may end with mobile numbers and what stands between them."""
+    rest = before.rstrip(_BETWEEN_MOBILES)
+    return rest[-1:].isdigit() or rest.endswith(_WORDS_BETWEEN_MOBILES)
+
+
+def _calls(before: str) -> bool:
+    """Whether the text before a number ends with a word about calling.
+
+    Up to four other words may stand behind that word.
+    """
+    lower = before.lower()
+    if not any(map(lower.__contains__, _CALLS)):
         return False
+    # In most lists the word stands right before the number.
+    end = lower.rstrip(_SIGNS_BEFORE_PHONE)
+    if end.endswith("phone") and len(lower) - len(end) <= _MOST_SIGNS:
+        character = end[-6:-5]
+        if not ("a" <= character <= "z" or character == "_"):
+            return True
     return _PATTERNS.CALLED.search(before) is not None
 
 
@@ -187,7 +235,7 @@ def _counts(candidate: Candidate) -> bool:
     if sign in ("+", "-"):
         # An added or removed line of a diff.
         return before == sign or before[:-1].endswith(("\n", "\\n"))
-    if sign == "#" or (name[-1:].isalpha() and _PATTERNS.COUNT.search(before)):
+    if sign == "#" or (name[-1:].isalpha() and _is_name_of_count(before)):
         return True
     if not name[-1:].isalnum() or before[-1:] != " ":
         return False

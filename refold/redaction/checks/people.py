@@ -18,6 +18,15 @@ _LOGINS = (":", "ssh", "scp", "sftp", "rsync", "mosh")
 # Domains in the names of algorithms.
 _OF_ALGORITHMS = ("openssh.com", "libssh.org")
 _KNOWN_TO_ALL = frozenset(words("known_to_all"))
+# Texts that the patterns before an address need, in lower case.
+_BEFORE_FOUNDATION = ("foundation", "office at")
+_INTRODUCES = words("introduces")
+_RANKS = words("ranks")
+
+
+def _has_any(lower: str, needed: tuple[str, ...]) -> bool:
+    """Whether a text in lower case has one of the texts that a pattern needs."""
+    return any(map(lower.__contains__, needed))
 
 
 def person(candidate: Candidate) -> bool:
@@ -37,13 +46,17 @@ def street(candidate: Candidate) -> bool:
     name = candidate.text[candidate.start : candidate.match.start()]
     # A town or a postal code follows, or the address has several lines.
     is_whole = "\n" in value or bool(_TOWN.search(value, len(name)))
-    if _PATTERNS.OF_A_FOUNDATION.search(before):
+    lower = f"{before}{name}".lower()
+    if _has_any(lower, _BEFORE_FOUNDATION) and _PATTERNS.OF_A_FOUNDATION.search(before):
         return False
-    is_introduced = bool(_PATTERNS.SPOKEN.search(before))
+    # These patterns are slow, and most lists of houses have none of their words.
+    is_introduced = (
+        _has_any(lower, _INTRODUCES) and _PATTERNS.SPOKEN.search(before) is not None
+    )
     # A list of years and names is no list of houses.
     if _YEAR.match(value) and not (is_whole or is_introduced):
         return False
-    if _PATTERNS.RANKED.search(f"{before}{name}"):
+    if _has_any(lower, _RANKS) and _PATTERNS.RANKED.search(f"{before}{name}"):
         return is_whole and "all" in name
     if _CAPITAL.search(name):
         return True

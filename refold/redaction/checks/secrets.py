@@ -31,6 +31,13 @@ _NO_SECRET_TOKEN = re.compile(
     rf"(?:(?<![A-Za-z])(?i:{_COUNTED})|(?<=[a-z])(?:{_COUNTED.title()}))[-_ .]?$"
 )
 _SENTENCE_WORDS = frozenset(words("of_sentences"))
+_LITERALS = frozenset(words("literals"))
+_LONGEST_LITERAL = max(map(len, _LITERALS))
+_ROLES = words("roles")
+_LONGEST_ROLE = max(map(len, _ROLES))
+_STAND_INS = words("stand_ins")
+_BEGIN_PATH = frozenset("\\/~.")
+_BEGIN_VERSION = frozenset("v0123456789")
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
@@ -51,7 +58,12 @@ def random(candidate: Candidate) -> bool:
 
 def made_up(value: str) -> bool:
     """Whether the value was written for documentation."""
-    return bool(_PATTERNS.STAND_IN.search(value[:_PREFIX].lower()))
+    return _has_stand_in(value[:_PREFIX].lower())
+
+
+def _has_stand_in(lower: str) -> bool:
+    """Whether a text in lower case has a word or sign of documentation."""
+    return any(map(lower.__contains__, _STAND_INS))
 
 
 def _for_show(value: str) -> bool:
@@ -60,7 +72,7 @@ def _for_show(value: str) -> bool:
     People build passwords from such words by adding digits or signs.
     """
     lower = value[:_PREFIX].lower()
-    if not _PATTERNS.STAND_IN.search(lower):
+    if not _has_stand_in(lower):
         return False
     if _PATTERNS.MASKED.search(lower) or value.endswith(("EXAMPLE", "EXAMPLEKEY")):
         return True
@@ -82,9 +94,9 @@ def odd(value: str) -> bool:
         return False
     if _PATTERNS.CHOSEN.fullmatch(value):
         return True
-    if _PATTERNS.NO_ODDITY.fullmatch(value) or _PATTERNS.VERSION.fullmatch(value):
+    if _PATTERNS.NO_ODDITY.fullmatch(value) or _is_version(value):
         return False
-    if _PATTERNS.UUID.fullmatch(value) or _PATTERNS.ATTRIBUTE.fullmatch(value):
+    if _PATTERNS.UUID.fullmatch(value) or _is_attribute(value):
         return False
     return not (_PATTERNS.NAME.fullmatch(value) and _is_variable(value))
 
@@ -120,7 +132,11 @@ def named(candidate: Candidate) -> bool:
 
 def _is_literal(value: str) -> bool:
     """Whether it is a literal of a language, such as ``None`` or ``true``."""
-    return bool(_PATTERNS.LITERAL.fullmatch(value.rstrip("=")))
+    bare = value.rstrip("=")
+    if len(bare) <= _LONGEST_LITERAL and bare.lower() in _LITERALS:
+        return True
+    # The number of a version, such as v2.
+    return bare[:1] in ("v", "V") and bare[1:].isdecimal() and bare.isascii()
 
 
 def _is_password_value(candidate: Candidate) -> bool:
@@ -154,7 +170,7 @@ def token(candidate: Candidate) -> bool:
     is_mixed = kinds >= 3  # a letter and two digits, or three digits
     if not (is_mixed or _jumbled(value) or _dense(value)):
         return False
-    if _PATTERNS.VERSION.fullmatch(value) or _PATTERNS.TYPED_NUMBER.fullmatch(value):
+    if _is_version(value) or _PATTERNS.TYPED_NUMBER.fullmatch(value):
         return False
     if _is_argument(candidate) and not _plain_secret(value):
         return False
@@ -192,6 +208,8 @@ def _link(candidate: Candidate) -> str:
 def _of_secret(candidate: Candidate) -> bool:
     """Whether the name together with its suffix is still the name of a secret."""
     suffix = _name_suffix(candidate)
+    if not suffix:
+        return True
     if _PATTERNS.SOURCE_FILE.search(suffix) and _link(candidate).startswith("::"):
         return False  # the name of a test
     return not ABOUT.search(suffix)
@@ -200,7 +218,8 @@ def _of_secret(candidate: Candidate) -> bool:
 def _loose(candidate: Candidate) -> bool:
     """Whether the value alone must decide: the name or the link proves little."""
     link = _link(candidate)
-    if not OF_KIND.fullmatch(_name_suffix(candidate)) or _short(candidate):
+    suffix = _name_suffix(candidate)
+    if (suffix and not OF_KIND.fullmatch(suffix)) or _short(candidate):
         return True
     if _PATTERNS.BROKEN.search(link) and not _PATTERNS.BLOCK.search(link):
         return True
@@ -209,8 +228,11 @@ def _loose(candidate: Candidate) -> bool:
 
 def _short(candidate: Candidate) -> bool:
     """Whether the name has other meanings, too, and the value is not quoted."""
-    name = candidate.match.group()[:5].lower()
-    if not _PATTERNS.SHORT.match(name) or candidate.before(1) in ('"', "'"):
+    start = candidate.match.start()
+    name = candidate.text[start : start + 5].lower()
+    if name[:1] != "p" or not _PATTERNS.SHORT.match(name):
+        return False
+    if candidate.before(1) in ('"', "'"):
         return False
     # Joined with another word, as in DB_PASS and rootPass, it has one meaning.
     joined = _before_name(candidate, 1)
@@ -247,7 +269,7 @@ def flag(candidate: Candidate) -> bool:
 
 def sql(candidate: Candidate) -> bool:
     """The password of a user in SQL; no prose about identification."""
-    if not typed(candidate) or _PATTERNS.ATTRIBUTE.fullmatch(candidate.value):
+    if not typed(candidate) or _is_attribute(candidate.value):
         return False
     is_keyword = candidate.match.group().startswith("IDENTIFIED")
     return is_keyword or not candidate.value.isalpha()
@@ -354,7 +376,7 @@ def _assigned(candidate: Candidate) -> str | None:
         return value if is_closed else None
     if value.startswith("?") or _is_called(candidate):
         return None
-    if _PATTERNS.ATTRIBUTE.fullmatch(value) and not _PATTERNS.CHOSEN.fullmatch(value):
+    if _is_attribute(value) and not _PATTERNS.CHOSEN.fullmatch(value):
         is_long = len(value) >= 20 and len(_DIGIT.findall(value)) >= 3
         if not (is_long and entropy(value) >= 4):
             return None
@@ -408,12 +430,14 @@ def _is_variable(value: str) -> bool:
     """Whether a bare word is more likely a variable than a secret."""
     numbered = _PATTERNS.NUMBERED.fullmatch(value)
     word = numbered[1] if numbered else value
-    return bool(_PATTERNS.ROLE.search(word[-16:]))
+    return word[-_LONGEST_ROLE:].lower().endswith(_ROLES)
 
 
 def _stands_in(value: str) -> bool:
     """Whether the value stands for a secret: a variable, a format, a stand-in."""
-    if _PATTERNS.VARIABLE.match(value) or _PATTERNS.FORMAT.search(value):
+    if _PATTERNS.VARIABLE.match(value):
+        return True
+    if ("." in value or "%" in value) and _PATTERNS.FORMAT.search(value):
         return True
     if _is_literal(value) or _for_show(value):
         return True
@@ -422,7 +446,25 @@ def _stands_in(value: str) -> bool:
 
 def _elsewhere(value: str) -> bool:
     """Whether the secret is not here: a variable, a stand-in, the path of a file."""
-    return _stands_in(value) or bool(_PATTERNS.PATH.fullmatch(value))
+    if _stands_in(value):
+        return True
+    if value[:1] not in _BEGIN_PATH and ":" not in value:
+        return False
+    return _PATTERNS.PATH.fullmatch(value) is not None
+
+
+def _is_attribute(value: str) -> bool:
+    """Whether it is an attribute of an object, such as ``settings.key``."""
+    if not ("." in value or "->" in value or "::" in value):
+        return False
+    return _PATTERNS.ATTRIBUTE.fullmatch(value) is not None
+
+
+def _is_version(value: str) -> bool:
+    """Whether it is a version, such as ``1.2.3``."""
+    if value[:1] not in _BEGIN_VERSION:
+        return False
+    return _PATTERNS.VERSION.fullmatch(value) is not None
 
 
 def _phrase(candidate: Candidate) -> bool:
@@ -508,7 +550,7 @@ def bearer(candidate: Candidate) -> bool:
         return False
     if entropy(value) < 3 or made_up(value):
         return False
-    return not _PATTERNS.ATTRIBUTE.fullmatch(value) and "://" not in value
+    return not _is_attribute(value) and "://" not in value
 
 
 def authorization(candidate: Candidate) -> bool:
@@ -546,7 +588,7 @@ def _is_token(value: str) -> bool:
         return False
     if not _LETTER.search(start) or entropy(value) < 3:
         return False
-    if _PATTERNS.VARIABLE.match(value) or _PATTERNS.ATTRIBUTE.fullmatch(value):
+    if _PATTERNS.VARIABLE.match(value) or _is_attribute(value):
         return False
     return not made_up(value)
 
@@ -702,7 +744,7 @@ def marked_up(candidate: Candidate) -> bool:
         return " " not in value and opaque(candidate)
     if " " in value and "phrase" not in candidate.match.group()[:12].lower():
         return False
-    return handed(candidate) and not _PATTERNS.VERSION.fullmatch(value)
+    return handed(candidate) and not _is_version(value)
 
 
 def paired(candidate: Candidate) -> bool:
@@ -730,7 +772,7 @@ def stored(candidate: Candidate) -> bool:
 def opaque(candidate: Candidate) -> bool:
     """A value as random as a token, and not an id that names something."""
     value = candidate.value
-    if len(value) < 12 or _PATTERNS.VERSION.fullmatch(value):
+    if len(value) < 12 or _is_version(value):
         return False
     return _is_token(value) and not _is_named(value)
 
