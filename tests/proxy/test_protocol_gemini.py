@@ -290,3 +290,71 @@ def test_a_file_keeps_its_name_and_type() -> None:
     assert isinstance(event, UserInput)
     (file,) = event.attachments
     assert (file.kind, file.name, file.data) == ("document", "a.pdf", "JVBERi0=")
+
+
+def partial_call(*arguments: Any, name: str = "", more: bool = True) -> dict[str, Any]:
+    """Return a part with some of the arguments of a call."""
+    call: dict[str, Any] = {}
+    if name:
+        call |= {"name": name, "id": "c1"}
+    if arguments:
+        call["partialArgs"] = list(arguments)
+    if more:
+        call["willContinue"] = True
+    return {"functionCall": call}
+
+
+def test_arguments_that_are_streamed_in_parts_are_joined() -> None:
+    parts = [
+        {"text": "Let me look."},
+        {**partial_call(name="light"), "thoughtSignature": "c2ln"},
+        partial_call(
+            {"jsonPath": "$.color", "stringValue": "war", "willContinue": True}
+        ),
+        partial_call({"jsonPath": "$.color", "stringValue": "m"}),
+        partial_call(
+            {"jsonPath": "$.lamps[1].name", "stringValue": "desk"},
+            {"jsonPath": "$.lamps[1]['it\\'s on']", "boolValue": True},
+            {"jsonPath": "$.level", "numberValue": 0.5},
+            {"jsonPath": "$.until", "nullValue": "NULL_VALUE"},
+        ),
+        partial_call(more=False),
+        shell("one"),
+    ]
+    arguments = {
+        "color": "warm",
+        "lamps": [None, {"name": "desk", "it's on": True}],
+        "level": 0.5,
+        "until": None,
+    }
+    whole = [
+        parts[0],
+        {
+            "functionCall": {"name": "light", "id": "c1", "args": arguments},
+            "thoughtSignature": "c2ln",
+        },
+        parts[-1],
+    ]
+    chunks = [chunk(part) for part in parts[:-1]]
+
+    streamed = answered(gemini, sse(*chunks, chunk(parts[-1], reason="STOP")))
+
+    assert streamed == answered(gemini, chunk(*whole, reason="STOP"))
+    assert ("call", "c1", "light", arguments) in shown(streamed.events)
+    chunked = [{"role": "model", "parts": [part]} for part in parts]
+    joined = {"role": "model", "parts": whole}
+    assert (
+        asked(gemini, {"contents": chunked}, PATH).messages
+        == asked(gemini, {"contents": [joined]}, PATH).messages
+    )
+
+
+def test_a_path_that_cannot_be_read_is_reported() -> None:
+    for path in ("color", "$..color", "$[0]", "$.a[99999]"):
+        value = {"jsonPath": path, "stringValue": "warm"}
+        part = partial_call(value, name="light", more=False)
+
+        answer = answered(gemini, chunk(part, reason="STOP"))
+
+        assert [warning.code for warning in answer.warnings] == ["not_converted"]
+        assert answer.events[1].type == "tool_call"

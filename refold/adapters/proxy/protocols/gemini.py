@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,11 @@ from refold.adapters.proxy.conversation import (
 from refold.adapters.proxy.protocols import clients, errors
 from refold.adapters.proxy.protocols.answers import answer_of, failed, stop_reason
 from refold.adapters.proxy.protocols.beginnings import Beginnings, Frame
+from refold.adapters.proxy.protocols.partial_arguments import (
+    PartialCall,
+    continues,
+    is_partial,
+)
 from refold.adapters.proxy.protocols.reading import (
     EMPTY_MESSAGE,
     NOT_CONVERTED,
@@ -198,7 +203,7 @@ class _Reading:
     """Reads the contents of a request, in their order.
 
     Neighboring contents of the model are one message: some clients keep each chunk of
-    a stream as a content of its own.
+    a stream as a separate content.
     """
 
     key: Hashable = None
@@ -458,7 +463,7 @@ def _blocks(parts: Iterable[_Part], ids: DerivedIds, notes: Notes) -> list[Any]:
     becomes a block of thinking without text: behind a text, and before a call.
     """
     run = _Run()
-    for part, place in parts:
+    for part, place in _with_whole_calls(parts, notes):
         text = part if isinstance(part, str) else base.at(part, "text")
         signature = base.text(_field(part, "thoughtSignature"))
         if isinstance(text, str):
@@ -484,6 +489,42 @@ def _blocks(parts: Iterable[_Part], ids: DerivedIds, notes: Notes) -> list[Any]:
             run.blocks.append({"type": kind, "part": part})
     run.end()
     return run.blocks
+
+
+def _with_whole_calls(parts: Iterable[_Part], notes: Notes) -> Iterator[_Part]:
+    """Yield parts, of which those of one call with partial arguments are joined."""
+    waiting: _Part | None = None  # the first part of the call
+    partial_call: PartialCall | None = None
+
+    def whole() -> Iterator[_Part]:
+        if waiting is None or partial_call is None:
+            return
+        for path in partial_call.unread:
+            notes.add(NOT_CONVERTED, f"{waiting.place}: {base.shown(path)}")
+        value = {**waiting.value, "functionCall": partial_call.whole()}
+        value.pop("function_call", None)
+        yield waiting._replace(value=value)
+
+    for part in parts:
+        call = base.mapping(_field(part.value, "functionCall"))
+        has_call = isinstance(_field(part.value, "functionCall"), dict)
+        if partial_call is not None and has_call and not base.text(call, "name"):
+            partial_call.take(call)
+            if not continues(call):
+                yield from whole()
+                partial_call = None
+            continue
+        yield from whole()
+        partial_call = None
+        if is_partial(call):
+            waiting = part
+            partial_call = PartialCall(call)
+            if not continues(call):
+                yield from whole()
+                partial_call = None
+        else:
+            yield part
+    yield from whole()
 
 
 class _Run:

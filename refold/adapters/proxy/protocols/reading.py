@@ -217,7 +217,7 @@ class DerivedIds:
     def continues_answer(self) -> bool:
         """Whether a next message of the model may need ids that follow derived ones.
 
-        Some clients keep each chunk of a stream as a message of its own.
+        Some clients keep each chunk of a stream as a separate message.
         """
         return self._is_in_answer and bool(self._counts)
 
