@@ -408,3 +408,27 @@ def test_equal_captured_messages_with_a_redacted_value_are_stored_once(
     assert texts.pop("Mail [REDACTED:EMAIL].") == 2
     assert set(texts.values()) == {1}
     assert check_contexts(store, client, USER) == 2
+
+
+def test_a_second_equal_answer_of_codex_is_imported(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER), SESSION)
+    client.say("Go on.", "Done.")
+    lines: list[dict[str, Any]] = [{"type": "session_meta", "payload": {"id": SESSION}}]
+    for role, words in (
+        ("user", "Go on."),
+        ("assistant", "Done."),
+        ("assistant", "Done."),
+    ):
+        kind = "output_text" if role == "assistant" else "input_text"
+        content = [{"type": kind, "text": words}]
+        message = {"type": "message", "role": role, "content": content}
+        lines.append({"type": "response_item", "payload": message})
+    path = tmp_path / f"rollout-2026-01-01T00-00-00-{SESSION}.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (imported,) = store.import_transcript(path, user_id=USER)
+    (again,) = store.import_transcript(path, user_id=USER)
+
+    assert stored_texts(store, USER) == {"Go on.": 1, "Done.": 2}
+    assert (imported.events, again.events) == (1, 0)

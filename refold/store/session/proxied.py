@@ -26,6 +26,7 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
+from refold.domain.ids import provider_response_id
 from refold.domain.session import SessionState
 from refold.redaction.guard import Limits
 from refold.store.history import read_pages
@@ -315,10 +316,10 @@ class ProxiedEvents:
         the same seq.  A response without text and calls has that of the next one.
         """
         groups: dict[str, list[int]] = {}
+        answers = _NamesOfAnswers()
         for index, draft in enumerate(drafts):
             if _is_of_answer(draft):
-                name = draft.meta.response_id or f"\0{index}"
-                groups.setdefault(name, []).append(index)
+                groups.setdefault(answers.name(index, draft), []).append(index)
         seqs: dict[str, int | None] = {}
         newest_seq = self._settled_seq
         for name, indices in groups.items():
@@ -413,6 +414,37 @@ def _kind_of_text(event: _WithText) -> str:
 def _plain(text: str) -> str:
     """Return a text with single spaces, as clients may change the white space."""
     return " ".join(text.split())
+
+
+class _NamesOfAnswers:
+    """Names the answer of each draft.
+
+    An importer that knows no id of the provider takes everything up to the next input
+    for one answer.  A text that comes again begins another one.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[str, set[str]] = {}  # by the importer's id
+        self._numbers = Counter[str]()
+
+    def name(self, index: int, draft: Draft) -> str:
+        """Return the name of a draft's answer.
+
+        index: of the draft.
+        """
+        response_id = draft.meta.response_id
+        if not response_id:
+            return f"\0{index}"
+        if provider_response_id(response_id):
+            return response_id
+        text = draft.event.text if isinstance(draft.event, AgentResponse) else ""
+        texts = self._texts.setdefault(response_id, set())
+        if text.strip():
+            if text in texts:
+                texts.clear()
+                self._numbers[response_id] += 1
+            texts.add(text)
+        return f"{response_id}\0{self._numbers[response_id]}"
 
 
 def _is_of_answer(draft: Draft) -> bool:
