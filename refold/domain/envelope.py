@@ -355,12 +355,15 @@ class Format(NamedTuple):
           for an item that no type of event represents.
     kind: returns the framework's type of an item.
     id:   returns the framework's id of an item, or None.
+    is_transcript: whether each item is recorded as it came.  Then a call with the id of
+          an open call is another one, unless both are equal.
     """
 
     name: str
     view: TypedView = lambda kind, value, calls: ()  # noqa: ARG005  # as views are called
     kind: Callable[[Any], str] = lambda value: ""  # noqa: ARG005  # no value has a kind
     id: Callable[[Any], str | None] = lambda value: None  # noqa: ARG005  # no value has an id
+    is_transcript: bool = False
 
 
 @dataclass(frozen=True, slots=True)

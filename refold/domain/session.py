@@ -193,7 +193,9 @@ _SAME_ID: Final = "~"
 
 
 def decide_with_own_ids(
-    state: SessionState, events: Sequence[Event]
+    state: SessionState,
+    events: Sequence[Event],
+    answers: AnswersOfCalls | None = None,
 ) -> tuple[list[Event], SessionState]:
     """Decide on events in which a provider may have given several calls one id.
 
@@ -203,11 +205,13 @@ def decide_with_own_ids(
 
     A result belongs to the open call that ``with_recorded_id`` finds.
 
+    answers: those of the open calls; without them, all open calls count as one answer.
+
     Raises the same errors as ``decide``.
     """
     head_before = state.head_seq
     has_response = False
-    answers = AnswersOfCalls()
+    answers = answers or AnswersOfCalls()
     accepted: list[Event] = []
     for event in events:
         if isinstance(event, AgentResponse):
@@ -250,6 +254,13 @@ class AnswersOfCalls:
         # By the seq of a call, that of the first call of its answer.
         self._first_seqs: dict[int, int] = {}
         self._first_seq = 0  # of the answer that may continue; 0 without one
+
+    def copy(self) -> AnswersOfCalls:
+        """Return answers that continue independently from here."""
+        answers = AnswersOfCalls()
+        answers._first_seqs.update(self._first_seqs)
+        answers._first_seq = self._first_seq
+        return answers
 
     def add(self, seq: int, event: Event) -> None:
         """Add the next event."""

@@ -250,7 +250,23 @@ class Writer:
             except InvalidEvent:
                 pass  # with their recorded ids, the same events may be valid
         with_recorded_ids = [self._with_recorded_id(event, user_id) for event in events]
-        return decide_with_own_ids(state, with_recorded_ids)
+        answers = self._answers_of_open_calls(state)
+        return decide_with_own_ids(state, with_recorded_ids, answers)
+
+    def _answers_of_open_calls(self, state: SessionState) -> AnswersOfCalls:
+        """Return the answers of the open calls, if two of them may have one id.
+
+        This reads the log from the first of these calls on.
+        """
+        answers = AnswersOfCalls()
+        seqs = [call.seq for call in state.open_calls.values() if call.seq > 0]
+        if seqs and repeats_id(state):
+            first = min(seqs)
+            for envelope in self.log.read(
+                state.stream, after=first - 1, upto=state.head_seq
+            ):
+                answers.add(envelope.seq, envelope.payload)
+        return answers
 
     def _with_recorded_id(self, event: Event, user_id: str) -> Event:
         """Return the event; a call or a result gets the id that is recorded."""
@@ -563,12 +579,13 @@ class Writer:
         drafts: list[Draft] = []
         keys: list[ports.Keyed] = []
         items: dict[int, JsonObject] = {}
+        calls = _OpenCalls(self.log, self._answers_of_open_calls(state))
         for draft in order.drafts:
             new: Sequence[Draft] = [draft]
             if draft.native is not None:
                 item, opaque = self.item(draft.native, tag, order.unscanned)
                 items[len(drafts)] = item.record
-                first, *more = _drafts_of_item(state, draft, item, self.limits)
+                first, *more = _drafts_of_item(state, draft, item, self.limits, calls)
                 payloads = [part.event.payload() for part in (first, *more)]
                 meta = first.meta.warned(REPAIRED) if item.repaired else first.meta
                 meta = _with_rest_of_item(meta, item.record, payloads, self.limits)
@@ -576,6 +593,7 @@ class Writer:
             keys.append(ports.Keyed(draft.key or "", len(drafts), len(new)))
             for added in new:
                 state = evolve(state, added.event)
+                calls.add(state.head_seq, added.event)
             drafts += new
         return order._replace(drafts=tuple(drafts)), keys, items
 
@@ -759,8 +777,36 @@ def hash_at(log: ports.EventLog, stream: StreamId, seq: int) -> str:
     return stored[0].hash
 
 
+class _OpenCalls:
+    """The open calls of a session, and the answers of the model that they belong to."""
+
+    def __init__(self, log: ports.EventLog, answers: AnswersOfCalls) -> None:
+        self.answers = answers
+        self._log = log
+        self._appended: dict[int, ToolCall] = {}  # by seq
+
+    def add(self, seq: int, event: Event) -> None:
+        """Add the next event that is appended."""
+        self.answers.add(seq, event)
+        if isinstance(event, ToolCall):
+            self._appended[seq] = event
+
+    def repeats(self, state: SessionState, call: ToolCall) -> bool:
+        """Whether a call equals the open call with its id."""
+        seq = state.open_calls[call.call_id].seq
+        before: Event | None = self._appended.get(seq)
+        if before is None:
+            stored = self._log.read(state.stream, after=seq - 1, upto=seq)
+            before = stored[0].payload if stored else None
+        return before == call
+
+
 def _drafts_of_item(
-    state: SessionState, draft: Draft, item: RedactedItem, limits: Limits
+    state: SessionState,
+    draft: Draft,
+    item: RedactedItem,
+    limits: Limits,
+    calls: _OpenCalls,
 ) -> list[ItemDraft]:
     """Return the drafts of the events that the format derives from an item.
 
@@ -770,13 +816,16 @@ def _drafts_of_item(
     native: Any = draft.native
     kind = native.kind
     value = item.record["value"]
+    is_transcript = native.format.is_transcript
     begun = state.head_seq
-    answers = AnswersOfCalls()
+    answers = calls.answers.copy()
     drafts: list[ItemDraft] = []
     try:
         for viewed in native.format.view(kind, value, state.open_calls):
             view = viewed if isinstance(viewed, Draft) else Draft(viewed)
-            view = _with_own_id(state, begun, answers, view, item)
+            view = _with_own_id(
+                state, begun, answers, view, item, calls if is_transcript else None
+            )
             original = view.event
             event = accepted_next(state, _within(original, limits, item))
             named_by_call = _name_from_call(original, event)
@@ -809,18 +858,25 @@ def _with_own_id(
     answers: AnswersOfCalls,
     draft: Draft,
     item: RedactedItem,
+    calls: _OpenCalls | None,
 ) -> Draft:
-    """Return the draft, with another id if two calls of an item have the same one.
+    """Return the draft; if another open call has its id, with an own id.
+
+    The other call must belong to the same item, or to another entry of a transcript.
 
     begun:   the newest seq before the item.
-    answers: the answers of the item's calls.
+    answers: those of the calls so far.
+    calls:   those before the item, if it is an entry of a transcript.
     """
     event = draft.event
     renamed = event
     if isinstance(event, ToolCall):
         open_call = state.open_calls.get(event.call_id)
-        if open_call is not None and open_call.seq > begun:
-            renamed = with_own_id(state, event)
+        if open_call is not None:
+            is_of_item = open_call.seq > begun
+            is_other = calls is not None and not calls.repeats(state, event)
+            if is_of_item or is_other:
+                renamed = with_own_id(state, event)
     elif isinstance(event, ToolResult) and repeats_id(state):
         renamed = with_recorded_id(state, event, answers)
     if renamed is event or not isinstance(renamed, ToolCall | ToolResult):

@@ -21,6 +21,7 @@ from refold.adapters.importers.follower import (
     status,
 )
 from refold.domain.errors import Erased, Frozen, InvalidConfiguration
+from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 from refold.store import Session, SessionStore
 from tests.importers.samples import CLAUDE_CODE, CODEX, SESSION, write_lines
 from tests.support import capturing
@@ -619,3 +620,86 @@ def test_capture_continues_if_it_cannot_save_its_position(
 
     (warning,) = caplog.messages
     assert "cannot be written (is a directory): capture goes on" in warning
+
+
+# The calls of one answer, those with a text between them, and a call of an interrupted
+# answer: each entry's blocks, and the number of the call that each result answers.
+REPEATED_IDS: dict[str, tuple[list[Any], dict[str, int]]] = {
+    "one answer": ([1, 2, "result 1", "result 2"], {"result 1": 1, "result 2": 2}),
+    "a text between": (
+        [1, "More.", 2, "result 1", "result 2"],
+        {"result 1": 1, "result 2": 2},
+    ),
+    "an interrupted answer": ([1, "Stop.", 2, "result 2"], {"result 2": 2}),
+}
+
+
+@pytest.mark.parametrize("step_by_step", [False, True])
+@pytest.mark.parametrize("name", REPEATED_IDS)
+def test_a_second_open_call_with_an_id_is_recorded_with_its_result(
+    store: SessionStore, folder: Path, name: str, *, step_by_step: bool
+) -> None:
+    contents, expected = REPEATED_IDS[name]
+    path = folder / "s.jsonl"
+    lines = [line(0)]
+    for number, content in enumerate(contents, start=1):
+        role = "user" if content == "Stop." or "result" in str(content) else "assistant"
+        block: dict[str, Any] = {"type": "text", "text": content}
+        if isinstance(content, int):
+            block = {"type": "tool_use", "id": "c", "name": "run"}
+            block["input"] = {"number": content}
+        elif "result" in content:
+            block = {"type": "tool_result", "tool_use_id": "c", "content": content}
+        message = {"role": role, "content": [block]}
+        parent = f"u-{number - 1}"
+        value = {**entry(number), "type": role, "parentUuid": parent}
+        lines.append(json.dumps({**value, "message": message}).encode() + b"\n")
+
+    counts = range(1, len(lines) + 1) if step_by_step else [len(lines)]
+    for count in counts:
+        path.write_bytes(b"".join(lines[:count]))
+        captured(store, folder)
+    answered: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
+    for event in session(store).events(types=("tool_call", "tool_result")):
+        payload = event.payload
+        if isinstance(payload, ToolCall) and isinstance(payload.arguments, dict):
+            numbers[payload.call_id] = payload.arguments["number"]
+        elif isinstance(payload, ToolResult):
+            answered[str(payload.content)] = numbers[payload.call_id]
+
+    assert answered == expected
+    assert sorted(numbers.values()) == [1, 2]
+
+
+def test_a_call_that_an_entry_repeats_is_recorded_once(
+    store: SessionStore, folder: Path
+) -> None:
+    block = {"type": "tool_use", "id": "c", "name": "run", "input": {"number": 1}}
+    message = {"role": "assistant", "content": [block]}
+    lines = [line(0)]
+    for number in (1, 2):
+        value = {**entry(number), "type": "assistant", "message": message}
+        value["parentUuid"] = f"u-{number - 1}"
+        lines.append(json.dumps(value).encode() + b"\n")
+    (folder / "s.jsonl").write_bytes(b"".join(lines))
+
+    captured(store, folder)
+
+    assert len(session(store).events(types=("tool_call",))) == 1
+
+
+def test_a_result_belongs_to_the_newest_answer_with_its_call_id(
+    store: SessionStore,
+) -> None:
+    of_user = session(store)
+    of_user.append(UserInput(text="Go."))
+    of_user.append([AgentResponse(), ToolCall(call_id="c", tool_name="run")])
+    of_user.append(UserInput(text="Stop."))
+    of_user.append([AgentResponse(), ToolCall(call_id="c", tool_name="run")])
+    of_user.append(ToolResult(call_id="c", content="of the second"))
+
+    *_, call, result = of_user.events(types=("tool_call", "tool_result"))
+    assert isinstance(call.payload, ToolCall)
+    assert isinstance(result.payload, ToolResult)
+    assert call.payload.call_id == result.payload.call_id

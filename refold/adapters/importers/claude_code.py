@@ -772,6 +772,7 @@ FORMAT = Format(
     view=_events_of,
     kind=lambda entry: base.text(entry, "type") or "",
     id=lambda entry: base.text(entry, "uuid"),
+    is_transcript=True,
 )
 
 

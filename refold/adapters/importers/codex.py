@@ -435,7 +435,11 @@ def drafts_of(change: Change, entry: dict[str, Any], model: str | None) -> list[
 def format_of(model: str | None) -> Format:
     """Return the format of a line; ``model`` answers unless the line names another."""
     return Format(
-        NAME, partial(_view, model), lambda entry: base.text(entry, "type") or "", _id
+        NAME,
+        view=partial(_view, model),
+        kind=lambda entry: base.text(entry, "type") or "",
+        id=_id,
+        is_transcript=True,
     )
 
 
