@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,22 @@ import pytest
 
 import refold
 from refold.adapters.importers.follower import Follower
-from refold.adapters.proxy import parts
+from refold.adapters.proxy.exchange import Exchange
+from refold.adapters.proxy.protocols import anthropic
 from refold.adapters.proxy.recorder import StoreRecorder
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 from refold.store import Session, SessionStore
 from tests.proxy.test_orders_of_capture import changed_views
-from tests.support.wire import WireClient, agent, call, reply, result, text, user
+from tests.support.wire import (
+    WireClient,
+    agent,
+    call,
+    flat,
+    reply,
+    result,
+    text,
+    user,
+)
 
 USER = "ada"
 # A capture runs before and behind the two steps of the proxy.
@@ -96,6 +107,12 @@ class Transcript:
         self._written = max(self._written, count)
 
 
+def exchange_of_claude_code(client: WireClient) -> Exchange:
+    """Return the exchange of a client's next request, as Claude Code sends it."""
+    headers = {"x-claude-code-session-id": str(client.session)}
+    return replace(client.exchange(), protocol=anthropic, headers=headers)
+
+
 def results_of(answer: Sequence[Any]) -> list[Any]:
     """Return the results of the calls in an answer."""
     return [result(block["id"]) for block in answer if block["type"] == "tool_use"]
@@ -109,11 +126,13 @@ def record(
     order: Sequence[int],
     *,
     later: Sequence[Any],
-) -> None:
+) -> WireClient:
     """Record an answer with the proxy and a capture, and the next request.
 
     order: how many entries the transcript has at each capture.
     later: the answer as later requests have it.
+
+    Returns the client of the proxy.
     """
     transcript = Transcript(folder, session_id, answer)
     client = WireClient(StoreRecorder(store, user_id=USER), session_id)
@@ -127,7 +146,7 @@ def record(
             follower.look()
 
         capture()
-        exchange = client.exchange()
+        exchange = exchange_of_claude_code(client)
         client.recorder.begin(exchange)
         capture()
         client.recorder.finish(exchange, reply(*answer, message_id=f"msg_{session_id}"))
@@ -136,8 +155,11 @@ def record(
         client.messages.append(user(*results_of(answer), "Thanks."))
         if sum(order) % 2:
             client.recorder = StoreRecorder(store, user_id=USER)
-        client.send("Gladly.")
+        exchange = exchange_of_claude_code(client)
+        client.recorder.begin(exchange)
+        client.recorder.finish(exchange, reply("Gladly."))
         capture()
+    return client
 
 
 def content_of(session: Session) -> Counter[str]:
@@ -176,17 +198,29 @@ def expected_of(answer: Sequence[Any]) -> Counter[str]:
     return content
 
 
+def differing_contexts(session: Session, client: WireClient) -> list[int]:
+    """Return the seqs of the requests whose context is not what the client sent."""
+    bodies = dict(client.sent)
+    differing: list[int] = []
+    for envelope in session.events(types=("request",)):
+        sent = bodies[envelope.request_id or ""]["messages"]
+        for message in sent:
+            # Contexts show no thinking that a provider did not sign.
+            message["content"] = [
+                block for block in message["content"] if block != UNSIGNED
+            ]
+        shown = session.context(at=envelope.seq).messages
+        expected = str(flat(sent)).replace("ada@example.org", "[REDACTED:EMAIL]")
+        if str(flat(shown)) != expected:
+            differing.append(envelope.seq)
+    return differing
+
+
 @pytest.fixture(name="store")
 def _store(tmp_path: Path) -> Iterator[SessionStore]:
     """A store on SQLite: the order of the steps is the same on PostgreSQL."""
     with refold.open(f"sqlite:///{tmp_path / 'refold.db'}") as store:
         yield store
-
-
-@pytest.fixture(autouse=True)
-def _joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare as under the rules by which contexts show all parts of an answer."""
-    monkeypatch.setattr(parts, "ARE_JOINED", True)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -227,11 +261,13 @@ def problems_in_all_orders(
     problems: dict[Sequence[int], Any] = {}
     for number, order in enumerate(orders):
         session_id = str(UUID(int=number << 32))
-        record(store, folder / str(number), session_id, answer, order, later=later)
+        client = record(
+            store, folder / str(number), session_id, answer, order, later=later
+        )
         session = store.session(user_id=USER, session_id=session_id)
         content = content_of(session)
         expected = expected_of(answer)
-        changed = changed_views(session)
+        changed = [*changed_views(session), *differing_contexts(session, client)]
         if content != expected or changed:
             problems[order] = content - expected, expected - content, changed
     return problems

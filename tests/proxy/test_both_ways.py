@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from refold.adapters.proxy import parts
 from refold.store import SessionStore
 from tests.support.both_ways import SESSION, USER, BothWays, differences
 from tests.support.wire import check_contexts
@@ -81,15 +80,12 @@ def test_an_answer_in_several_entries_is_recorded_once(
 def test_signed_thinking_of_a_captured_answer_reaches_the_context(
     store: SessionStore, store_url: str, tmp_path: Path
 ) -> None:
-    # A transcript has the thinking in an entry of its own, which contexts show from
-    # rules 8 on.  Under earlier ones, the answer is stored again as the request has it,
-    # and the first one is left out.
+    # A transcript has the thinking and the text as separate entries.
     both = BothWays(store_url, tmp_path / "projects", thinks=True)
     proxied = follow_history(both, "NCPC")
 
     assert check_contexts(store, both.client, USER) == proxied
-    stored_again = [] if parts.ARE_JOINED else ["look 0a6f-1: 2, not 1"]
-    assert differences(store, both) == stored_again
+    assert differences(store, both) == []
 
 
 def test_a_sub_agent_of_both_is_recorded_once(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from refold.adapters.importers.response import events_of
 from refold.domain.envelope import Envelope
@@ -24,13 +24,7 @@ from refold.domain.events import (
     ToolCall,
 )
 from refold.domain.ids import provider_response_id
-from refold.projections.context.strategy import RULES
 
-# From these rules on, contexts show thinking together with the rest of its answer.
-_RULES_WITH_JOINED_ANSWERS: Final = 8
-# Under earlier rules, they show no thinking that stands alone, so an answer with such
-# a part is stored again as a request has it.
-ARE_JOINED: bool = RULES >= _RULES_WITH_JOINED_ANSWERS
 # Returns an event as the session would record it.
 Redact = Callable[[Event], Event]
 
@@ -67,8 +61,6 @@ def captured_answers(
     The proxy may have appended the rest of such an answer.
     """
     answers: list[CapturedAnswer] = []
-    if not ARE_JOINED:
-        return answers
     current: CapturedAnswer | None = None
     for envelope in envelopes:
         event = envelope.payload
