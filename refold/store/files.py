@@ -42,7 +42,7 @@ def file_histories(sessions: Iterable[Session]) -> FileHistories:
     """
     streams = [_timed(session) for session in sessions]
     histories = FileHistories()
-    for _, _, envelope in heapq.merge(*streams, key=lambda timed: timed[:2]):
+    for _, _, envelope in heapq.merge(*streams, key=_time_and_session):
         histories.take(envelope)
     histories.end()
     return histories
@@ -51,6 +51,12 @@ def file_histories(sessions: Iterable[Session]) -> FileHistories:
 def size_of(sessions: Iterable[Session]) -> int:
     """Return the number of events of these sessions.  Raises what ``head`` raises."""
     return sum(session.head().seq for session in sessions)
+
+
+def _time_and_session(timed: tuple[int, str, Envelope]) -> tuple[int, str]:
+    """Return the key by which the events of several sessions are merged."""
+    time, session_id, _ = timed
+    return time, session_id
 
 
 def _timed(session: Session) -> Iterator[tuple[int, str, Envelope]]:

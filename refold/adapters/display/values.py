@@ -74,8 +74,11 @@ def duration(milliseconds: float) -> str:
 
 def type_counts(counts: Mapping[str, int]) -> str:
     """Format counts by type, the most frequent first: ``EMAIL×3, PHONE``."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{kind}×{n:,}" if n > 1 else kind for kind, n in ordered)
+    texts: list[str] = []
+    for kind in sorted(counts, key=lambda kind: (-counts[kind], kind)):
+        count = counts[kind]
+        texts.append(f"{kind}×{count:,}" if count > 1 else kind)
+    return ", ".join(texts)
 
 
 def moment(at: datetime | int) -> str:

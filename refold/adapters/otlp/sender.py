@@ -36,7 +36,7 @@ _HEADERS_VARIABLE: Final = "OTEL_EXPORTER_OTLP_HEADERS"
 class Sender:
     """Sends requests to one endpoint; ``with`` closes its connections.
 
-    endpoint: a URL of http or https.  ``/v1/traces`` is added unless the path ends so.
+    endpoint: a URL of http or https.  ``/v1/traces`` is added if it is missing.
     headers:  sent with each request, such as a key; they are never printed.
     encoding: of the requests.
     sleep:    waits before a retry, given the seconds.
@@ -95,8 +95,10 @@ class Sender:
                 self._take(answer)
                 return
             if attempt < _ATTEMPTS:
-                asked = None if answer is None else _retry_after(answer)
-                self._sleep(min(delay if asked is None else asked, _LONGEST_DELAY))
+                wait = delay
+                if answer is not None:
+                    wait = _retry_after(answer, otherwise=delay)
+                self._sleep(min(wait, _LONGEST_DELAY))
                 delay *= 2
         problem = "cannot be reached"
         if answer is not None:
@@ -186,15 +188,15 @@ def _traces_url(endpoint: str, http: Any) -> str:
     return str(url.copy_with(path=path))
 
 
-def _retry_after(answer: Any) -> float | None:
-    """Return the seconds that a response asks to wait; None if it does not say."""
+def _retry_after(answer: Any, *, otherwise: float) -> float:
+    """Return the seconds that a response asks to wait, or ``otherwise`` if none."""
     value = answer.headers.get("retry-after", "")
     if value.isascii() and value.isdigit():
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
     except ValueError:
-        return None
+        return otherwise
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max((moment - datetime.now(UTC)).total_seconds(), 0.0)

@@ -46,7 +46,8 @@ class Keyed:
         if digest is None:
             data = term.encode("utf-8", "surrogatepass")
             hash_ = hashlib.blake2b(data, key=self._key, digest_size=_HASH_SIZE)
-            digest = self._hashes[term] = hash_.digest()
+            digest = hash_.digest()
+            self._hashes[term] = digest
         return digest
 
 
@@ -82,24 +83,26 @@ class Index:
         for term, count in counts.items():
             postings = by_term.get(term)
             if postings is None:
-                postings = by_term[term] = self._of(self._keyed.hash(term))
+                postings = self._postings_of(self._keyed.hash(term))
+                by_term[term] = postings
             postings.places.append(place)
             postings.counts.append(count if count < MOST_COUNTED else MOST_COUNTED)
         hashes = {self._keyed.hash(fact) for fact in facts(envelope)}
         hashes |= self._files(envelope.payload)
         for hash_ in hashes:
-            postings = self._of(hash_)
+            postings = self._postings_of(hash_)
             postings.places.append(place)
             postings.counts.append(1)
         self._lengths.append(counts.total())
         self._times.append(microseconds(envelope.ts))
         self.through = envelope.seq
 
-    def _of(self, hash_: bytes) -> Postings:
+    def _postings_of(self, hash_: bytes) -> Postings:
         """Return the events with a hash, to which an event can be added."""
         postings = self._postings.get(hash_)
         if postings is None:
-            postings = self._postings[hash_] = Postings(array("H"), array("B"))
+            postings = Postings(array("H"), array("B"))
+            self._postings[hash_] = postings
         return postings
 
     def _files(self, event: events.Event) -> set[bytes]:
