@@ -421,3 +421,19 @@ def test_a_call_that_a_fork_inherits_is_one_call_with_other_arguments(
 
     assert calls_in(fork) == []
     assert check_contexts(store, client, USER) == 2
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_call_that_a_client_replaces_by_another_is_left_out_with_its_end(
+    store: SessionStore, restarted: bool
+) -> None:
+    client = WireClient(StoreRecorder(store, user_id=USER))
+    client.say("Look.", "I look.", call("t1"), call("t2"))
+    if restarted:
+        client.recorder = StoreRecorder(store, user_id=USER)
+    client.messages[-1] = agent("I look.", call("t2"), call("t1", name="task"))
+    client.messages.append(user(result("t2"), result("t1")))
+    client.send("Done.")
+    client.say("Thanks.", "Gladly.")
+
+    assert check_contexts(store, client, USER) == 3

@@ -1034,7 +1034,10 @@ def _follow(
         elif part.item is not None:
             history.put(part.entry(seq, part.item))
             new.setdefault(id(part.item), []).append(seq)
-        elif part.draft.meta.in_context:
+        elif part.draft.meta.in_context and not isinstance(
+            part.redacted.event, ToolResult
+        ):
+            # Contexts leave out a result that only ends a call.
             history.add_silent(seq, part.redacted.event)
         event = part.redacted.event
         if isinstance(event, ProviderEdit):
