@@ -65,11 +65,11 @@ def run(
 ) -> int:
     """Measure, print, and write the files; return 1 without any compaction."""
     console = Console(width=None if sys.stdout.isatty() else 160)
+    begin = time.process_time()
     found_boundaries = list(boundaries(folder))
     if not found_boundaries:
         console.print(f"there is no compaction of a client in {folder}")
         return 1
-    begin = time.process_time()
     results = {
         CLIENT: _each(found_boundaries, lambda boundary: Compacted(boundary.summary))
     }

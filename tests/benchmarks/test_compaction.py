@@ -14,13 +14,14 @@ from rich.console import Console
 from benchmarks.compaction.boundaries import (
     Boundary,
     Compacted,
+    boundaries,
     compacted,
     survival,
 )
 from benchmarks.compaction.run import SAMPLE, SPECS, Figure, front, joined
 from benchmarks.report import show, table
 from refold.adapters.cli import main
-from refold.adapters.importers import read
+from refold.adapters.importers import Transcript, read
 from refold.domain.envelope import Draft, Mark, Meta
 from refold.domain.events import (
     AgentResponse,
@@ -31,6 +32,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.context.strategies import spec
+from tests.importers.samples import user_entry, write_lines
 
 
 def test_a_short_run_writes_its_figures(tmp_path: Path) -> None:
@@ -171,6 +173,37 @@ def test_a_context_with_the_clients_summary_as_it_was_does_not_count() -> None:
     kept = survival(boundary, compacted(boundary, "history_summary"))
 
     assert kept.later_words is None
+
+
+def test_values_that_redaction_would_replace_are_measured_too() -> None:
+    boundary = _boundary(12)
+    asks = Draft(UserInput(text="Write to ada.lovelace@example.com about it."))
+    boundary = replace(boundary, history=(asks, *boundary.history))
+
+    assert survival(boundary, compacted(boundary, "history_summary")).words == 1.0
+
+
+def test_only_transcripts_with_a_compaction_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [user_entry("u1", "Look at it.")]
+    summary = user_entry("u2", "The words so far.", isCompactSummary=True)
+    after = user_entry("u3", "Go on.")
+    write_lines(tmp_path, entries, "whole.jsonl")
+    write_lines(tmp_path, [*entries, summary, after], "with.jsonl")
+    imported: list[str] = []
+
+    def read_and_count(path: Path) -> list[Transcript]:
+        imported.append(path.name)
+        return list(read(path))
+
+    monkeypatch.setattr("benchmarks.compaction.boundaries.read", read_and_count)
+
+    (boundary,) = boundaries(tmp_path)
+
+    assert boundary.session == "with"
+    assert boundary.summary == "The words so far."
+    assert imported == ["with.jsonl"]
 
 
 def test_a_short_history_has_no_three_compactions() -> None:
