@@ -242,3 +242,17 @@ def test_an_earlier_version_gives_its_own_context(
 
     assert RULE not in context
     assert "the gate stays locked" not in context
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_the_heading_says_that_a_clients_summary_is_old(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {"full_turns": 1, "cached_turns": 2}
+    spec = {"name": "turn_window", "version": version, "params": params}
+
+    with recorded("imported", [entries(until=12)], monkeypatch) as sessions:
+        context = text_of(next(sessions).prepare(parse(spec)))
+
+    assert "the client replaced the history by this summary" in context
+    assert ("Work that it calls open may be done since:" in context) == (version > 6)

@@ -512,6 +512,38 @@ def test_the_newest_answers_of_a_history_summary_get_the_limits_in_full() -> Non
         assert len(text) <= 10_000
 
 
+def test_turns_have_their_limits_in_full_until_the_total_is_reached() -> None:
+    log: list[Event] = []
+    for number in range(60):
+        log.append(UserInput(text=f"{number}: " + "why is that so? " * 20))
+        log.append(AgentResponse(text=f"{number}: " + "because of this. " * 300))
+    walk = Walk(parse("history_summary:abridged.whole_turns=true")).go(log_of(*log))
+
+    texts = [compaction.written.abridged for compaction in walk.compactions]
+
+    assert len(texts) > 2  # each absorbs the one before
+    for text in texts:
+        answers = re.findall(r"<agent>(.*?)</agent>", text, re.DOTALL)
+        assert len(answers) == 4
+        assert all(1_900 < len(answer) <= 2_000 for answer in answers)
+        assert len(text) <= 10_000
+    newest = walk.compactions[-1].written.abridged
+    numbers = [int(number) for number in re.findall(r'<turn number="(\d+)"', newest)]
+    first = numbers[0]
+    assert numbers == [first, first + 1, first + 2, first + 3]
+    assert f'<left_out turns="{first - 1}"' in newest
+
+
+def test_turns_with_their_limits_in_full_change_no_other_fingerprint() -> None:
+    strategy = parse("history_summary:abridged.whole_turns=false")
+    whole = parse("history_summary:abridged.whole_turns=true")
+
+    assert strategy.fingerprint == parse("history_summary").fingerprint
+    assert "whole_turns" not in str(strategy.definition)
+    assert parse(whole.definition) == whole
+    assert whole.fingerprint != strategy.fingerprint
+
+
 def test_a_ledger_names_the_common_folder_of_its_files_once() -> None:
     folder = "/home/ada/projects/portal/"
     files = [f"{folder}src/part_{number}.py" for number in range(9)]

@@ -15,6 +15,8 @@ from refold.domain.events import (
     HumanReview,
     Planner,
     Reflection,
+    ToolCall,
+    ToolResult,
     UserInput,
     Verdict,
 )
@@ -32,7 +34,7 @@ from refold.projections.context.render import ExchangeRenderer, Piece
 from refold.projections.context.strategies import spec
 from refold.projections.context.units import Exchange
 from refold.projections.context.view import View
-from refold.store import SessionStore
+from refold.store import Session, SessionStore
 from tests.projections.logs import call, log_of, result
 from tests.support.nested import blocks_of
 
@@ -47,6 +49,9 @@ STRATEGIES = (
     "compression_hard_limit=6",
     "hybrid:threshold_low=400,threshold_high=900",
 )
+
+
+NEARLY_FULL = "token_ratio:max_context_tokens=8000,keep_recent_turns=1"
 
 
 def content(*events: Any, budget: int = 4_000) -> Protected:
@@ -578,6 +583,51 @@ def test_the_words_stay_if_something_else_makes_the_view_too_long(
     assert view.over_budget
     # Its share of such a window is smaller, and none of it would make the view fit.
     assert len(view.protected) > 1
+
+
+def _nearly_full_session(store: SessionStore) -> tuple[Session, list[str]]:
+    """A session whose newest turn has 5,900 tokens of results, and earlier messages."""
+    session = store.session(user_id="ada", session_id="full")
+    texts = [f"Remark {number}. " + "and so on " * 20 for number in range(32)]
+    for text in texts:
+        session.append([UserInput(text=text), AgentResponse(text="Done.")])
+    session.append(UserInput(text="Read all of it."))
+    for number in range(3):
+        name = f"c{number}"
+        session.append(AgentResponse(stop_reason="tool_use"))
+        session.append(ToolCall(call_id=name, tool_name="Read"))
+        output = f"begin {number}\n" + "word " * 1_550 + f"\nend {number}"
+        session.append(ToolResult(call_id=name, content=output))
+    return session, texts
+
+
+def test_long_results_of_the_newest_turn_give_way_before_words(
+    store: SessionStore,
+) -> None:
+    session, texts = _nearly_full_session(store)
+
+    view = session.prepare(f"{NEARLY_FULL},trigger_threshold=0.5")
+
+    assert view.over_budget == 0
+    sent = sent_text(view)
+    assert all(text.strip() in sent for text in texts)
+    for number in range(3):
+        assert f"begin {number}" in sent
+        assert f"end {number}" in sent
+    (cut,) = [cut for cut in view.cuts if cut.section == "results"]
+    seqs = [event.seq for event in session.events() if event.type == "tool_result"]
+    assert cut.reason.endswith(f"seqs {seqs[0]}, {seqs[1]}, {seqs[2]}")
+    assert cut.budget < cut.tokens
+    assert not [cut for cut in view.cuts if cut.section == "protected"]
+
+
+def test_results_stay_whole_while_the_view_fits(store: SessionStore) -> None:
+    session, _ = _nearly_full_session(store)
+
+    view = session.prepare("token_ratio:max_context_tokens=16000,trigger_threshold=0.5")
+
+    assert "word " * 1_550 in sent_text(view)
+    assert not [cut for cut in view.cuts if cut.section == "results"]
 
 
 def test_neighbors_that_later_messages_repeat_are_named_in_one_line(

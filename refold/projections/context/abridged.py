@@ -304,6 +304,8 @@ _LEVELS_OF_NAMES: Final = (
     _Level(32, 32, 4, 0, 2),
     _Level(64, 80, 4, 0, 2),
 )
+# The level of turns that have their limits in full.
+_WHOLE: Final = _Level(1, 1, 1, 0, 0)
 # With fewer tokens, a history keeps names before answers.
 _FEWEST_TOKENS_FOR_ANSWERS: Final = 500
 # The newest turns get this level before older ones get one beyond ``_LAST_FULL``, and
@@ -465,7 +467,7 @@ class Abridged:
 
         shortest: the characters of all turns in their shortest versions.
         """
-        if not source.user_stays:
+        if not source.user_stays or self.limits.whole_turns:
             return self
         total_chars = self.limits.total_chars
         user_chars = _INTRODUCTION
@@ -497,6 +499,10 @@ class Abridged:
         share: the part of the summary that the history leaves to the ledger.
         """
         total_chars = self.limits.total_chars
+        if self.limits.whole_turns:
+            history = self._history(source, turns, versions, target_tokens, self.limits)
+            most = min(target_tokens, total_chars // _CHARS_PER_TOKEN)
+            return _lines(ledger.shown(history, int(most * share)), history)
         history_tokens = target_tokens - int(target_tokens * share)
         history_chars = max(1, total_chars - int(total_chars * share))
         limits = self.limits.model_copy(update={"total_chars": history_chars})
@@ -562,6 +568,11 @@ class Abridged:
         if has_prose:
             new = [versions.of_turn(turn, _LEVELS[1]) for turn in turns]
             return _fitted_prose([*source.summaries, *new], tokens, limits)
+        if limits.whole_turns:
+            whole = [*earlier, *(versions.of_turn(turn, _WHOLE) for turn in turns)]
+            return _newest_whole(
+                whole, tokens, limits, left_out=markup.left_out_in(source.summaries)
+            )
         has_room = self.newest_first and tokens >= _FEWEST_TOKENS_FOR_ANSWERS
         levels = _LEVELS if has_room else _LEVELS_OF_NAMES
         of_turns = [versions.of_text_at(turn, levels) for turn in earlier]
@@ -1805,6 +1816,22 @@ def _fitted_versions(
     shown += [versions[_NEWEST] for versions in newest]
     fitted = _newest_turns(shown, tokens, limits, left_out=left_out)
     return fitted or _cut(turns[-1][-1], tokens, limits)
+
+
+def _newest_whole(
+    turns: Sequence[str], tokens: int, limits: Limits, *, left_out: LeftOutTurns
+) -> str:
+    """Return the newest turns that fit, after a note on the others.
+
+    If not even the newest turn fits, it is cut.
+
+    left_out: the turns that earlier summaries left out.
+    """
+    whole = _lines(left_out.tag, *turns)
+    if not turns or _fits(whole, tokens, limits):
+        return whole
+    newest = _newest_turns(turns, tokens, limits, left_out=left_out)
+    return newest or _cut(turns[-1], tokens, limits)
 
 
 def _newest_half(

@@ -43,6 +43,10 @@ class Limits(BaseModel):
     listed:       the items of each list in a turn; the newest are kept.
     modified, created, deleted, viewed, commands: the items of that list, instead of
                   ``listed``.
+    whole_turns:  whether each turn has these limits in full.  The oldest turns, which
+                  then exceed ``total_chars``, are left out, and the ledger of names is
+                  not counted.  Otherwise the limits are upper bounds: older turns
+                  become shorter before any turn is left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -57,12 +61,17 @@ class Limits(BaseModel):
     deleted: int | None = Field(default=None, ge=0)
     viewed: int | None = Field(default=None, ge=0)
     commands: int | None = Field(default=None, ge=0)
+    whole_turns: bool = False
 
     @model_serializer
-    def _without_none(self) -> dict[str, int]:
+    def _without_later_defaults(self) -> dict[str, int | bool]:
         # The optional limits were added later: without them, fingerprints stay the
         # same.
-        return {name: value for name, value in self if value is not None}
+        limits: dict[str, int | bool] = {}
+        for name, value in self:
+            if value is not None and value is not False:
+                limits[name] = value
+        return limits
 
     def of(self, name: str) -> int:
         """Return the number of items that this list may have."""

@@ -88,6 +88,10 @@ _CLIENT_SUMMARY: Final = (
     "Before turn {}, the client replaced the history by this summary of its own, which "
     "stays as the client sent it:"
 )
+_OLDER_CLIENT_SUMMARY: Final = (
+    "Before turn {}, the client replaced the history by this summary, which stays as "
+    "the client sent it. Work that it calls open may be done since:"
+)
 _END_OF_CLIENT_SUMMARY: Final = "(Here the client's summary ends.)"
 _BEGIN: Final = "===== EARLIER CONVERSATION, COMPRESSED ====="
 _END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
@@ -115,6 +119,10 @@ _RULES_WITH_EXPLANATIONS: Final = 6
 _RULES_WITH_PLAIN_HEADING: Final = 7
 # From these rules on, thinking that stands alone is shown with the rest of its answer.
 _RULES_WITH_WHOLE_ANSWERS: Final = 8
+# From these rules on, the heading of a client's summary says that it is old.
+_RULES_WITH_OLD_CLIENT_SUMMARIES: Final = 8
+# From these rules on, long results give way to a window before words of the user do.
+_RULES_WITH_SHORT_RESULTS: Final = 8
 # From these rules on, a long message is never cut inside a placeholder.
 _RULES_WITH_WHOLE_PLACEHOLDERS: Final = 4
 _NO_WORDS: Final = (
@@ -124,6 +132,8 @@ _NO_WORDS: Final = (
 _WITH_TEXT: Final = (events.UserInput, events.AgentResponse)
 # A message may take this fraction of the window: one by this number.
 _MESSAGES_PER_WINDOW: Final = 4
+# The shortest results that make room for words of the user.
+_SHORTEST_RESULT: Final = 250  # tokens
 # If a strategy names a window smaller than this, messages are limited as for this one.
 _SMALLEST_WINDOW: Final = 4_000  # tokens
 
@@ -216,6 +226,17 @@ def _render(
             # The view exceeds the window even without protected content.  So cutting
             # that content would not help.
             return pieces.view(whole)
+        if strategy.rules >= _RULES_WITH_SHORT_RESULTS:
+            whole_results = pieces
+            sizes = whole_results.result_tokens
+            room = sum(sizes) - whole.over_budget
+            result_limit = _common_limit(sizes, room)
+            while whole.over_budget and result_limit >= _SHORTEST_RESULT:
+                pieces = whole_results.with_short_results(result_limit)
+                whole = pieces.with_protected(most, has_note=has_note)
+                room -= whole.over_budget
+                result_limit = _common_limit(sizes, room)
+            pieces = pieces.naming_short_results(whole_results)
     if pieces.client_summaries:
         # The user's own words matter more than the client's summary.
         room = max(0, pieces.client_summary_tokens - whole.over_budget)
@@ -540,6 +561,48 @@ class _Pieces:
         return replace(self, client_summaries=client_summaries.shortened(whole, most))
 
     @property
+    def result_tokens(self) -> list[int]:
+        """The costs of the results that the view shows."""
+        pieces = chain(self.raw, *self.behind_summaries)
+        return [piece.tokens for piece in pieces if _is_result(piece)]
+
+    def with_short_results(self, limit: int) -> _Pieces:
+        """Return the pieces with each result in about ``limit`` tokens or fewer.
+
+        A result keeps its two ends.
+        """
+        shorter = partial(
+            _with_short_result,
+            limit=limit,
+            names_seqs=self.strategy.names_seqs,
+        )
+        return replace(
+            self,
+            raw=[shorter(piece) for piece in self.raw],
+            behind_summaries=[
+                [shorter(piece) for piece in group] for group in self.behind_summaries
+            ],
+        )
+
+    def naming_short_results(self, before: _Pieces) -> _Pieces:
+        """Return the pieces with an entry for results that are shorter than before."""
+        seqs: list[int] = []
+        tokens_before = 0
+        tokens = 0
+        groups = zip(before._groups(()), self._groups(()), strict=True)
+        for whole_pieces, pieces in groups:
+            for whole, piece in zip(whole_pieces, pieces, strict=True):
+                if piece is not whole:
+                    seqs.append(piece.span.first or 0)
+                    tokens_before += whole.tokens
+                    tokens += piece.tokens
+        if not seqs:
+            return self
+        reason = f"long results were shortened to make room: seqs {_named(seqs)}"
+        cut = budget.Cut("results", tokens_before, tokens, reason)
+        return replace(self, cuts=(*self.cuts, cut))
+
+    @property
     def client_summary_tokens(self) -> int:
         """The cost of the client's summaries."""
         return sum(summary.tokens for summary in self.client_summaries)
@@ -554,8 +617,11 @@ class _Pieces:
         summaries = [*self.summaries]
         if not summaries:
             return summaries
+        heading = _CLIENT_SUMMARY
+        if self.strategy.rules >= _RULES_WITH_OLD_CLIENT_SUMMARIES:
+            heading = _OLDER_CLIENT_SUMMARY
         for summary in self.client_summaries:
-            text = _client_summary_text(summary)
+            text = _client_summary_text(summary, heading)
             if text:
                 _add_protected(summaries, summary.seq, text)
         if content is not None and self._shows(content, has_note=has_note):
@@ -729,6 +795,35 @@ def _without_lone_thinking(pieces: Sequence[Piece]) -> list[Piece]:
         if is_continued or not is_thinking:
             kept.append(piece)
     return kept
+
+
+def _common_limit(sizes: Iterable[int], room: int) -> int:
+    """Return the limit of each size with which all of them fit into ``room``."""
+    ascending = sorted(sizes)
+    for index, size in enumerate(ascending):
+        share = room // (len(ascending) - index)
+        if size > share:
+            return share
+        room -= size
+    return ascending[-1] if ascending else 0
+
+
+def _is_result(piece: Piece) -> bool:
+    """Whether the piece consists of results of calls."""
+    return all(block["type"] == "tool_result" for _, block in piece.blocks)
+
+
+def _with_short_result(piece: Piece, limit: int, *, names_seqs: bool) -> Piece:
+    """Return the piece; a result over ``limit`` tokens keeps its two ends."""
+    limit -= MESSAGE_OVERHEAD
+    if piece.tokens - MESSAGE_OVERHEAD <= limit or not _is_result(piece):
+        return piece
+    shortened = budget.shorten(piece.blocks, limit, names_seqs=names_seqs)
+    tokens = sum(estimate_with_media(block) for _, block in shortened)
+    if tokens + MESSAGE_OVERHEAD >= piece.tokens:
+        return piece
+    span = piece.span._replace(kind="stub")
+    return piece._replace(blocks=shortened, tokens=tokens + MESSAGE_OVERHEAD, span=span)
 
 
 def _message_limit(manner: Manner, extras: budget.Extras) -> int:
@@ -973,12 +1068,15 @@ def _reference(run: Sequence[Words]) -> str:
     return f"(as in turns {first}-{last})"
 
 
-def _client_summary_text(summary: ClientSummary) -> str:
-    """Return a summary of the client between its heading and the notes about it."""
+def _client_summary_text(summary: ClientSummary, heading: str) -> str:
+    """Return a summary of the client between its heading and the notes about it.
+
+    heading: with ``{}`` for the number of the turn.
+    """
     if not summary.text:
         return summary.notice
     parts = [
-        _CLIENT_SUMMARY.format(summary.turn),
+        heading.format(summary.turn),
         summary.text,
         summary.notice,
         _END_OF_CLIENT_SUMMARY,

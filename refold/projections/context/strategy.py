@@ -372,7 +372,9 @@ class Strategy(BaseModel):
                    and decisions do not say what they are about, and headings do not
                    explain the notation.  Under rules 1 to 6, they protect no summary
                    of the client, and no words from before it, and a later short answer
-                   has the subject of an earlier one.  A strategy that sets no rules has
+                   has the subject of an earlier one.  Under rules 1 to 7, words of the
+                   user give way before long results, and headings do not say that a
+                   summary of the client is old.  A strategy that sets no rules has
                    rules 2.
     names_repetitions: whether a message of the user is only named where a later one
                    repeats it, under rules 3 and later.
