@@ -102,6 +102,19 @@ values = st.recursive(
 )
 
 
+@pytest.mark.parametrize("name", ["password", "token", "api_key"])
+@pytest.mark.parametrize(
+    "link",
+    [" is ", " est ", " ist ", " lautet ", " é ", "는 ", "은 ", "は", "就是", " — "],
+)
+def test_both_engines_find_a_value_behind_each_word(name: str, link: str) -> None:
+    text = f"{name}{link}hunter2x9Zq7Lm2Np"
+    expected = f"{name}{link}[REDACTED:SECRET]"
+
+    assert plain.text(text)[0] == expected
+    assert fast.text(text)[0] == expected
+
+
 @given(disturbed_examples())
 @settings(max_examples=60)
 def test_all_engines_find_the_same(text: str) -> None:
