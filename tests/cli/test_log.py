@@ -316,6 +316,16 @@ def test_a_list_shows_the_column_that_it_is_sorted_by(
     assert column not in refold("sessions").out.splitlines()[0]
 
 
+def test_a_list_by_project_shows_the_end_of_a_long_folder(
+    refold: Refold, sample: Path
+) -> None:
+    refold("label", *SESSION, "project=/home/ada/a-rather-long-folder/work/cli")
+
+    listed = refold("sessions", "--sort", "project").out
+
+    assert "…ong-folder/work/cli " in listed
+
+
 def test_a_list_of_no_session_says_how_many_there_are(
     refold: Refold, sample: Path
 ) -> None:

@@ -843,6 +843,37 @@ def test_sessions_are_listed_by_label_and_by_page(
     assert 'href="/run/s-07?seq=1#e1"' in results
 
 
+def test_a_list_shows_the_end_of_a_long_folder_and_the_whole_one_as_its_title(
+    ada: TestClient, store: SessionStore
+) -> None:
+    folder = "/home/ada/a-rather-long-folder/work/cli"
+    session = store.session(user_id="ada", session_id="s")
+    session.append(refold.UserInput(text="hello"))
+    session.label(project=folder)
+
+    listed = page_text(ada, "/")
+
+    assert ">…/work/cli<" in listed
+    assert f'title="{folder}"' in listed
+
+
+def test_an_empty_list_without_a_filter_names_the_user(ada: TestClient) -> None:
+    assert "User ada has no sessions." in page_text(ada, "/")
+    assert "No session matches." in page_text(ada, "/?failed=1")
+
+
+def test_parts_of_a_found_event_are_separate_words(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append(refold.UserInput(text="brew tea"))
+    session.label(title="Tea")
+
+    found = page_text(ada, "/?q=brew")
+
+    assert re.search(r"Tea</span>\s+<span", found)
+
+
 def test_a_page_is_in_the_requested_language(
     ada: TestClient, store: SessionStore
 ) -> None:

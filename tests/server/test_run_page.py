@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import refold
-from refold.adapters.display.values import duration
+from refold.adapters.display.values import duration, path_end
 from refold.adapters.server import run_pages
 from refold.domain.envelope import Envelope
 from refold.domain.ids import StreamId
@@ -395,3 +395,19 @@ def test_a_filtered_page_shows_no_sums_of_whole_turns(
     assert 'class="usage"' in whole
     assert 'class="usage"' not in filtered
     assert 'class="cost"' not in filtered
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/home/ada/work/cli", "…/work/cli"),
+        ("/home/ada/work/cli/", "…/work/cli"),
+        ("C:\\Users\\ada\\cli", "…\\ada\\cli"),
+        ("/work/cli", "/work/cli"),
+        ("work/of/cli", "work/of/cli"),
+        ("refold", "refold"),
+        ("", ""),
+    ],
+)
+def test_the_end_of_a_path(path: str, shown: str) -> None:
+    assert path_end(path) == shown

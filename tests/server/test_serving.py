@@ -327,10 +327,34 @@ def test_without_keys_a_token_for_its_user_is_printed_once(tmp_path: Path) -> No
         rest = "".join(lines)
 
     assert announced.startswith("token of ada for one day, shown only once: ")
+    assert "has no sessions" not in rest
     assert sent.status_code == 201
     assert read["events"][0]["user_id"] == "ada"
     assert "eyJ" not in rest
     assert process.returncode == 0
+
+
+def test_a_token_of_a_user_without_sessions_comes_with_a_user_who_has_some(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    with refold.open(url) as store:
+        session = store.session(user_id="ada lovelace", session_id="s")
+        session.append(refold.UserInput(text="hello"))
+    command = [sys.executable, "-m", "refold", "--db", url]
+    serves = [*command, "serve", "--port", "0", "--user", "bob"]
+    with subprocess.Popen(serves, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            lines = iter(process.stderr or ())
+            next(line for line in lines if line.startswith("token of bob"))
+            advice = next(lines)
+        finally:
+            process.terminate()
+
+    assert advice == (
+        "user 'bob' has no sessions in this store: --user 'ada lovelace' prints a "
+        "token of ada lovelace\n"
+    )
 
 
 def test_uses_are_recorded_without_any_setting(tmp_path: Path) -> None:

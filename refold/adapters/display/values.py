@@ -34,6 +34,18 @@ def _symbol(match: re.Match[str]) -> str:
     return "\u2421" if code == 0x7F else f"<U+{code:04X}>"
 
 
+def path_end(text: str) -> str:
+    """Return the last two names of a path after an ellipsis, and other text as it is.
+
+    The first folders of the projects of a user are mostly the same.
+    """
+    separator = "/" if "/" in text else "\\"
+    names = text.rstrip(separator).split(separator)
+    if len(names) <= 3:
+        return text
+    return separator.join(["…", *names[-2:]])
+
+
 def short_number(count: int) -> str:
     """Return a count in at most five characters, such as 71.7K or 3.3M."""
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "K")):

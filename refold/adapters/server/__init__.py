@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold.adapters.frameworks import import_extra
-from refold.domain.errors import InvalidConfiguration
+from refold.domain.errors import InvalidConfiguration, StoreUnavailable
 
 if TYPE_CHECKING:
     from refold.store import SessionStore
@@ -52,6 +53,8 @@ class ServerOptions(NamedTuple):
 # The packages of the extra ``server`` that pages need, and those that it adds to them.
 _OF_PAGES: Final = ("jinja2", "markdown_it", "nh3")
 _OF_SERVER: Final = ("fastapi", "jwt", "uvicorn")
+
+_FIRST_SESSIONS: Final = 20  # some of them are internal, or erased
 
 GRACE_SEC: Final = 3
 """The time that requests in progress have to end when the server stops."""
@@ -305,6 +308,16 @@ def serve(
         _serve(store, options, print_line)
 
 
+def _other_user(store: SessionStore, user_id: str) -> str | None:
+    """Return a user with sessions, if this user has none."""
+    with suppress(StoreUnavailable):  # the role may read one user at a time
+        for owner in (user_id, None):
+            for info in store.log.sessions(owner, limit=_FIRST_SESSIONS):
+                if not info.is_erased_or_internal:
+                    return None if owner == user_id else info.user_id
+    return None
+
+
 def _serve(
     store: SessionStore, options: ServerOptions, print_line: Callable[[str], object]
 ) -> None:
@@ -334,6 +347,12 @@ def _serve(
                 print_line(
                     f"token of {options.user} for one day, shown only once: {token}"
                 )
+                other = _other_user(store, options.user)
+                if other is not None:
+                    print_line(
+                        f"user {options.user!r} has no sessions in this store: "
+                        f"--user {quote(other)} prints a token of {other}"
+                    )
 
         async def shutdown(self, sockets: object = None) -> None:
             _end_process_in(END_SEC)

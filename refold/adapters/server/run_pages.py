@@ -1101,6 +1101,7 @@ def _pages() -> Environment:
         "number": values.number,
         "output_tokens": _output_tokens,
         "page_event": PageEvent.of,
+        "path_end": values.path_end,
         "pick": _pick,
         "readable": events.readable,
         "rfc3339": values.rfc3339,

@@ -234,6 +234,10 @@ def _short(text: str) -> str:
     return output.cut(visible(text), _WIDEST_TEXT)
 
 
+def _short_path(text: str) -> str:
+    return output.cut_left(visible(text), _WIDEST_TEXT)
+
+
 _COLUMNS: Final[Mapping[str, _Column]] = {
     "started": _Column("started", _TO_THE_MINUTE, _time_column),
     "duration": _Column(
@@ -242,7 +246,7 @@ _COLUMNS: Final[Mapping[str, _Column]] = {
         lambda session: values.duration(session.overview.duration / 1000),
     ),
     "project": _Column(
-        "project", _WIDEST_TEXT, lambda session: _short(session.overview.project)
+        "project", _WIDEST_TEXT, lambda session: _short_path(session.overview.project)
     ),
     "agent": _Column(
         "agent", _WIDEST_TEXT, lambda session: _short(session.overview.agent)
