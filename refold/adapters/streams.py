@@ -699,7 +699,7 @@ class EncryptedStreams:
     ) -> ports.SessionSnapshot:
         """Decrypt rows of a session, and cache them for the next reading.
 
-        known: the events that the view shows, which ``rows`` then lack.
+        cached_events: the events that the view shows, which ``rows`` then lack.
         """
         parts = (rows.shown, rows.summaries, rows.new, rows.derived)
         if not any(parts) and cached_events is None:

@@ -7,7 +7,7 @@ stream's head, so an append never reads the log.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -240,6 +240,8 @@ def with_own_id(state: SessionState, call: ToolCall) -> ToolCall:
     return call.model_copy(update={"call_id": _numbered(call.call_id, str(seq))})
 
 
+# Returns events with their seqs, in order.
+ReadEvents = Callable[[], Iterable[tuple[int, Event]]]
 # Events that may stand between the calls of one answer.
 _WITHIN_ANSWER: Final = (AgentResponse, Item, ProviderEdit, StateUpdate)
 
@@ -248,22 +250,35 @@ class AnswersOfCalls:
     """Groups calls by the answer of the model that contains them.
 
     Nothing but texts of the model stands between the calls of one answer.
+
+    read_earlier: returns the events before the first one that is added, with their
+                  seqs.  It is called at most once, and only if two calls compete.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read_earlier: ReadEvents | None = None) -> None:
         # By the seq of a call, that of the first call of its answer.
         self._first_seqs: dict[int, int] = {}
         self._first_seq = 0  # of the answer that may continue; 0 without one
+        self._read_earlier = read_earlier
+        # The events that wait for the earlier ones.
+        self._waiting: list[tuple[int, Event]] = []
 
     def copy(self) -> AnswersOfCalls:
         """Return answers that continue independently from here."""
-        answers = AnswersOfCalls()
+        answers = AnswersOfCalls(self._read_earlier)
         answers._first_seqs.update(self._first_seqs)
         answers._first_seq = self._first_seq
+        answers._waiting += self._waiting
         return answers
 
     def add(self, seq: int, event: Event) -> None:
         """Add the next event."""
+        if self._read_earlier is None:
+            self._group(seq, event)
+        else:
+            self._waiting.append((seq, event))
+
+    def _group(self, seq: int, event: Event) -> None:
         if isinstance(event, ToolCall):
             self._first_seq = self._first_seq or seq
             self._first_seqs[seq] = self._first_seq
@@ -275,6 +290,12 @@ class AnswersOfCalls:
 
         Calls that were not added count as one answer, which is older.
         """
+        if self._read_earlier is not None:
+            earlier = self._read_earlier()
+            self._read_earlier = None
+            for seq, event in (*earlier, *self._waiting):
+                self._group(seq, event)
+            self._waiting.clear()
         by_answer: dict[int, list[int]] = {}
         for seq in seqs:
             by_answer.setdefault(self._first_seqs.get(seq, 0), []).append(seq)
@@ -301,7 +322,10 @@ def with_recorded_id(
     candidates = ids_of_tool or ids
     if not candidates:
         return result
-    call_id = candidates[min(answers.in_newest(candidates))]
+    seqs = [*candidates]
+    if len(seqs) > 1:
+        seqs = answers.in_newest(seqs)
+    call_id = candidates[min(seqs)]
     if call_id == provider_id:
         return result
     return result.model_copy(update={"call_id": call_id})

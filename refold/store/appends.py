@@ -41,6 +41,7 @@ from refold.domain.session import (
     with_own_id,
     with_recorded_id,
 )
+from refold.domain.stubs import STUB_MARK
 from refold.projections.items import (
     changed_texts,
     replaced,
@@ -254,19 +255,22 @@ class Writer:
         return decide_with_own_ids(state, with_recorded_ids, answers)
 
     def _answers_of_open_calls(self, state: SessionState) -> AnswersOfCalls:
-        """Return the answers of the open calls, if two of them may have one id.
+        """Return the answers of the open calls.
 
-        This reads the log from the first of these calls on.
+        They read the log from the first of these calls on, if two of them have one id
+        and a result names it.
         """
-        answers = AnswersOfCalls()
         seqs = [call.seq for call in state.open_calls.values() if call.seq > 0]
-        if seqs and repeats_id(state):
-            first = min(seqs)
-            for envelope in self.log.read(
-                state.stream, after=first - 1, upto=state.head_seq
-            ):
-                answers.add(envelope.seq, envelope.payload)
-        return answers
+        if not seqs or not repeats_id(state):
+            return AnswersOfCalls()
+        first = min(seqs)
+        upto = state.head_seq
+
+        def read_earlier() -> Iterator[tuple[int, Event]]:
+            for envelope in self.log.read(state.stream, after=first - 1, upto=upto):
+                yield envelope.seq, envelope.payload
+
+        return AnswersOfCalls(read_earlier)
 
     def _with_recorded_id(self, event: Event, user_id: str) -> Event:
         """Return the event; a call or a result gets the id that is recorded."""
@@ -792,13 +796,24 @@ class _OpenCalls:
             self._appended[seq] = event
 
     def repeats(self, state: SessionState, call: ToolCall) -> bool:
-        """Whether a call equals the open call with its id."""
+        """Whether a call may equal the open call with its id.
+
+        Numbers of placeholders do not count.  A stored call of which a part is in a
+        blob may equal any call of its tool.
+        """
         seq = state.open_calls[call.call_id].seq
         before: Event | None = self._appended.get(seq)
         if before is None:
             stored = self._log.read(state.stream, after=seq - 1, upto=seq)
             before = stored[0].payload if stored else None
-        return before == call
+        if before == call:
+            return True
+        if not isinstance(before, ToolCall) or before.tool_name != call.tool_name:
+            return False
+        known = canonical(before.arguments).decode()
+        if STUB_MARK in known:
+            return True
+        return unnumbered(known) == unnumbered(canonical(call.arguments).decode())
 
 
 def _drafts_of_item(

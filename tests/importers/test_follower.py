@@ -22,6 +22,7 @@ from refold.adapters.importers.follower import (
 )
 from refold.domain.errors import Erased, Frozen, InvalidConfiguration
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
+from refold.redaction.policy import Policy
 from refold.store import Session, SessionStore
 from tests.importers.samples import CLAUDE_CODE, CODEX, SESSION, write_lines
 from tests.support import capturing
@@ -687,6 +688,57 @@ def test_a_call_that_an_entry_repeats_is_recorded_once(
     captured(store, folder)
 
     assert len(session(store).events(types=("tool_call",))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("write to ada@example.org", "version = 1"),
+        ("write to ada@example.org", "version = 1\nnumbered = true"),
+        ("word " * 60_000, "version = 1"),
+    ],
+    ids=["redacted", "numbered", "in a blob"],
+)
+def test_a_later_entry_that_repeats_a_stored_call_is_no_second_call(
+    folder: Path, tmp_path: Path, text: str, policy: str
+) -> None:
+    block = {"type": "tool_use", "id": "c", "name": "run", "input": {"text": text}}
+    message = {"role": "assistant", "content": [block]}
+    path = folder / "s.jsonl"
+    path.write_bytes(line(0))
+    database = tmp_path / "other.db"
+    with refold.open(database, policy=Policy.parse(f"{policy}\n")) as store:
+        for number in (1, 2):
+            value = {**entry(number), "type": "assistant", "message": message}
+            value["parentUuid"] = f"u-{number - 1}"
+            with path.open("ab") as file:
+                file.write(json.dumps(value).encode() + b"\n")
+            captured(store, folder)
+
+        assert len(session(store).events(types=("tool_call",))) == 1
+
+
+def test_an_append_reads_no_events_while_two_open_calls_have_one_id(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_user = session(store)
+    calls = [ToolCall(call_id="c", tool_name=name) for name in ("run", "walk")]
+    of_user.append([UserInput(text="Go."), AgentResponse(), *calls])
+    log = of_user.writer.log
+    read: list[Any] = []
+
+    def recorded_read(self: Any, *arguments: Any, **options: Any) -> Any:
+        envelopes = original(self, *arguments, **options)
+        read.extend(envelopes)
+        return envelopes
+
+    original = type(log).read
+    monkeypatch.setattr(type(log), "read", recorded_read)
+    of_user.append(UserInput(text="And now?"))
+    assert read == []
+
+    of_user.append(ToolResult(call_id="c", content="of the first"))
+    assert len(read) == 3
 
 
 def test_a_result_belongs_to_the_newest_answer_with_its_call_id(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from typing import Any
 
 import pytest
@@ -585,6 +588,20 @@ def test_the_words_stay_if_something_else_makes_the_view_too_long(
     assert len(view.protected) > 1
 
 
+def large_png() -> str:
+    """Return a PNG image of 1,092 by 1,092 pixels in base64."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checksum = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + checksum
+
+    header = struct.pack(">IIBBBBB", 1_092, 1_092, 8, 2, 0, 0, 0)
+    row = b"\0" * (1 + 3 * 1_092)
+    image = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
+    image += chunk(b"IDAT", zlib.compress(row * 1_092)) + chunk(b"IEND", b"")
+    return base64.b64encode(image).decode()
+
+
 def _nearly_full_session(store: SessionStore) -> tuple[Session, list[str]]:
     """A session whose newest turn has 5,900 tokens of results, and earlier messages."""
     session = store.session(user_id="ada", session_id="full")
@@ -619,6 +636,35 @@ def test_long_results_of_the_newest_turn_give_way_before_words(
     assert cut.reason.endswith(f"seqs {seqs[0]}, {seqs[1]}, {seqs[2]}")
     assert cut.budget < cut.tokens
     assert not [cut for cut in view.cuts if cut.section == "protected"]
+
+
+def test_images_in_results_take_few_attempts_to_make_room(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = store.session(user_id="ada", session_id="images")
+    for number in range(40):
+        text = f"Remark {number}. " + "and so on " * 20
+        session.append([UserInput(text=text), AgentResponse(text="Done.")])
+    session.append(UserInput(text="Look."))
+    source = {"type": "base64", "media_type": "image/png", "data": large_png()}
+    for number in range(4):
+        session.append(AgentResponse(stop_reason="tool_use"))
+        session.append(ToolCall(call_id=f"c{number}", tool_name="Shot"))
+        image = {"type": "image", "source": source}
+        session.append(ToolResult(call_id=f"c{number}", content=[image]))
+    attempts: list[int] = []
+    original = render._Pieces.with_short_results
+
+    def counted(pieces: Any, limit: int) -> Any:
+        attempts.append(limit)
+        return original(pieces, limit)
+
+    monkeypatch.setattr(render._Pieces, "with_short_results", counted)
+    window = "token_ratio:max_context_tokens=9067,keep_recent_turns=1"
+    view = session.prepare(f"{window},trigger_threshold=0.5")
+
+    assert view.over_budget == 0
+    assert 1 < len(attempts) < 40
 
 
 def test_results_stay_whole_while_the_view_fits(store: SessionStore) -> None:

@@ -16,6 +16,7 @@ from refold.domain.events import (
     Final,
     HumanReview,
     Planner,
+    ProviderEdit,
     Reflection,
     StateUpdate,
     SystemPrompt,
@@ -309,6 +310,37 @@ def test_thinking_is_not_shown_with_another_answer(answer: str | None) -> None:
     )
 
     assert shown(events).messages[1:] == [agent(text("ok"))]
+
+
+def test_an_answer_that_begins_unseen_does_not_join_an_earlier_one() -> None:
+    events = log_of(
+        ASK,
+        part_of("r1", AgentResponse(text="Earlier.")),
+        part_of("r2", AgentResponse(thinking=(Thinking(thinking="unsigned"),))),
+        part_of("r2", AgentResponse(text="Later.", thinking=(SIGNED,))),
+    )
+
+    assert shown(events).messages[1:] == [
+        agent(text("Earlier.")),
+        user(text("(The agent went on.)")),
+        agent(THOUGHT, text("Later.")),
+    ]
+
+
+def test_thinking_is_left_out_with_the_unfinished_call_of_a_tool_of_the_provider() -> (
+    None
+):
+    block = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    events = log_of(
+        ASK,
+        part_of("r1", AgentResponse(thinking=(SIGNED,))),
+        part_of("r1", AgentResponse(thinking=(SIGNED,))),
+        part_of("r1", AgentResponse()),
+        part_of("r1", ProviderEdit(blocks=(block,))),
+        UserInput(text="Go on."),
+    )
+
+    assert shown(events).messages == [user(text("Why?"), text("Go on."))]
 
 
 def test_thinking_is_left_out_if_the_user_interrupted_its_answer() -> None:

@@ -62,6 +62,12 @@ ANSWERS = {
     ],
     "redacted thinking": [text("First."), REDACTED, call("t1")],
     "thinking without a signature": [UNSIGNED, text("First."), call("t1")],
+    "thinking without a signature, and a call": [UNSIGNED, call("t1")],
+    "thinking without a signature and with one": [
+        UNSIGNED,
+        thinking("A"),
+        text("First."),
+    ],
     "a redacted text": [thinking("A"), text(MAIL), call("t1", mail="ada@example.org")],
 }
 

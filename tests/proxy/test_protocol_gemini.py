@@ -349,8 +349,35 @@ def test_arguments_that_are_streamed_in_parts_are_joined() -> None:
     )
 
 
+def test_a_later_part_of_a_call_keeps_its_signature() -> None:
+    begun = partial_call(
+        {"jsonPath": "$.color", "stringValue": "w", "willContinue": True}, name="light"
+    )
+    rest = partial_call({"jsonPath": "$.color", "stringValue": "arm"}, more=False)
+    parts = [begun, {"text": ""}, {**rest, "thoughtSignature": "c2ln"}]
+    whole = {
+        "functionCall": {"name": "light", "id": "c1", "args": {"color": "warm"}},
+        "thoughtSignature": "c2ln",
+    }
+
+    streamed = [chunk(part) for part in parts[:-1]]
+    answer = answered(gemini, sse(*streamed, chunk(parts[-1], reason="STOP")))
+
+    assert answer == answered(gemini, chunk(whole, reason="STOP"))
+
+
+def test_a_string_that_has_ended_is_replaced() -> None:
+    first = {"jsonPath": "$.color", "stringValue": "warm"}
+    second = {"jsonPath": "$.color", "stringValue": "cold"}
+    part = partial_call(first, second, name="light", more=False)
+
+    answer = answered(gemini, chunk(part, reason="STOP"))
+
+    assert ("call", "c1", "light", {"color": "cold"}) in shown(answer.events)
+
+
 def test_a_path_that_cannot_be_read_is_reported() -> None:
-    for path in ("color", "$..color", "$[0]", "$.a[99999]"):
+    for path in ("color", "$..color", "$[0]", "$.a[99999]", "$" + ".a" * 5_000):
         value = {"jsonPath": path, "stringValue": "warm"}
         part = partial_call(value, name="light", more=False)
 

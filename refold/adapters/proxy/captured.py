@@ -154,7 +154,8 @@ def rest_of_answer(
     begun = history.newest_captured
     if begun is None or not response_id or begun.response_id != response_id:
         return None
-    if begun.first_seq not in history.captured.union(history.leads):
+    is_open = begun.first_seq in history.captured or begun.first_seq in history.silent
+    if not is_open:
         return None  # the proxy has completed it
     if begun.parts[-1].seq <= after and begun.first_seq in history.shown:
         return None  # it belongs to an earlier answer

@@ -979,7 +979,7 @@ def _contents_of_rest(
     missing: list[_Content] = []
     for content in contents:
         event = content.draft.event
-        if isinstance(event, AgentResponse) and content.item is not None:
+        if isinstance(event, AgentResponse):
             if rest.response is not None:
                 response = event.model_copy(
                     update={
@@ -987,10 +987,12 @@ def _contents_of_rest(
                         "thinking": rest.response.thinking,
                     }
                 )
-                item = content.item._replace(event=response)
-                if entry is not None and entry.type == "agent_response":
-                    item = item._replace(continues=entry.seq)
-                    entry.changed = rest.is_changed
+                item = content.item
+                if item is not None:
+                    item = item._replace(event=response)
+                    if entry is not None and entry.type == "agent_response":
+                        item = item._replace(continues=entry.seq)
+                        entry.changed = rest.is_changed
                 draft = replace(content.draft, event=response)
                 missing.append(_Content(draft, item))
         elif isinstance(event, ToolCall):

@@ -134,6 +134,9 @@ _WITH_TEXT: Final = (events.UserInput, events.AgentResponse)
 _MESSAGES_PER_WINDOW: Final = 4
 # The shortest results that make room for words of the user.
 _SHORTEST_RESULT: Final = 250  # tokens
+# If a view is still too large, the room for its results shrinks by at least this
+# fraction: one by this number.
+_FEWER_RESULTS: Final = 8
 # If a strategy names a window smaller than this, messages are limited as for this one.
 _SMALLEST_WINDOW: Final = 4_000  # tokens
 
@@ -234,7 +237,8 @@ def _render(
             while whole.over_budget and result_limit >= _SHORTEST_RESULT:
                 pieces = whole_results.with_short_results(result_limit)
                 whole = pieces.with_protected(most, has_note=has_note)
-                room -= whole.over_budget
+                # Images in results keep their size, so each round makes some progress.
+                room -= max(whole.over_budget, room // _FEWER_RESULTS)
                 result_limit = _common_limit(sizes, room)
             pieces = pieces.naming_short_results(whole_results)
     if pieces.client_summaries:
@@ -789,11 +793,14 @@ def _without_halves(pieces: Sequence[Piece]) -> list[Piece]:
 def _without_lone_thinking(pieces: Sequence[Piece]) -> list[Piece]:
     """Return the pieces of a message without thinking that no answer follows."""
     kept: list[Piece] = []
-    for index, piece in enumerate(pieces):
+    is_continued = False
+    for piece in reversed(pieces):
         is_thinking = all(block["type"] in THINKING for _, block in piece.blocks)
-        is_continued = index + 1 < len(pieces) and pieces[index + 1].continues
-        if is_continued or not is_thinking:
-            kept.append(piece)
+        if is_thinking and not is_continued:
+            continue
+        kept.append(piece)
+        is_continued = piece.continues
+    kept.reverse()
     return kept
 
 
@@ -1470,7 +1477,8 @@ class ExchangeRenderer:
                 continue
             if not groups[index]:
                 groups[index] = self._thinking(exchange)
-            continuation[0] = continuation[0]._replace(continues=True)
+            if groups[index]:
+                continuation[0] = continuation[0]._replace(continues=True)
         return groups
 
     def pieces(self, exchange: units.Exchange, *, partial: bool = False) -> list[Piece]:

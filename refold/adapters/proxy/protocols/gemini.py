@@ -375,6 +375,9 @@ def _answer_in(
     return WireMessage("assistant", events)
 
 
+_EMPTY: Final = {"text": ""}
+
+
 class _Part(NamedTuple):
     """A part of a content of the model, and its place."""
 
@@ -508,7 +511,12 @@ def _with_whole_calls(parts: Iterable[_Part], notes: Notes) -> Iterator[_Part]:
     for part in parts:
         call = base.mapping(_field(part.value, "functionCall"))
         has_call = isinstance(_field(part.value, "functionCall"), dict)
-        if partial_call is not None and has_call and not base.text(call, "name"):
+        if waiting is not None and partial_call is not None and part.value == _EMPTY:
+            continue
+        is_rest = partial_call is not None and has_call and not base.text(call, "name")
+        if is_rest and waiting is not None and partial_call is not None:
+            # The parts share their other fields, such as the signature of a thought.
+            waiting = waiting._replace(value={**part.value, **waiting.value})
             partial_call.take(call)
             if not continues(call):
                 yield from whole()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from refold.domain.events import JsonObject
 
@@ -22,7 +22,20 @@ _STEP: Final = re.compile(
 _ESCAPE: Final = re.compile(r"\\(.)")
 # No list of arguments gets longer than this by an index in a path.
 _LONGEST_LIST: Final = 10_000
+# No argument lies deeper than this.
+_MOST_STEPS: Final = 100
 _VALUES: Final = ("stringValue", "numberValue", "boolValue")
+
+
+class _OpenString(NamedTuple):
+    """A string that later parts of the call continue.
+
+    container, step: its place in the arguments.
+    """
+
+    container: Any
+    step: str | int
+    pieces: list[str]
 
 
 class PartialCall:
@@ -36,6 +49,7 @@ class PartialCall:
         self.fields: JsonObject = {}
         self.unread: list[str] = []
         self._arguments: Any = {}
+        self._open_strings: dict[str, _OpenString] = {}  # by path
         self.take(call)
 
     def take(self, call: Mapping[str, Any]) -> None:
@@ -53,6 +67,8 @@ class PartialCall:
 
     def whole(self) -> JsonObject:
         """Return the call with the arguments that came so far."""
+        for path in [*self._open_strings]:
+            self._close_string(path)
         return {**self.fields, "args": self._arguments}
 
     def _set(self, argument: Mapping[str, Any]) -> None:
@@ -63,6 +79,12 @@ class PartialCall:
             self.unread.append(str(path))
             return
         value = _value_of(argument)
+        open_string = self._open_strings.get(str(path))
+        if open_string is not None and isinstance(value, str):
+            open_string.pieces.append(value)
+            if not continues(argument):
+                self._close_string(str(path))
+            return
         container: Any = self._arguments
         for step, next_step in zip(steps, [*steps[1:], None], strict=True):
             if not _has_room(container, step):
@@ -70,17 +92,24 @@ class PartialCall:
                 return
             before = container[step]
             if next_step is None:
-                if isinstance(before, str) and isinstance(value, str):
-                    value = before + value
                 container[step] = value
+                if isinstance(value, str) and continues(argument):
+                    pieces = [value]
+                    opened = _OpenString(container, step, pieces)
+                    self._open_strings[str(path)] = opened
             elif not isinstance(before, dict | list):
                 container[step] = [] if isinstance(next_step, int) else {}
             container = container[step]
 
+    def _close_string(self, path: str) -> None:
+        """Put the string at a path into the arguments."""
+        container, step, pieces = self._open_strings.pop(path)
+        container[step] = "".join(pieces)
 
-def continues(call: Mapping[str, Any]) -> bool:
-    """Whether another part of the call follows."""
-    return bool(call.get("willContinue", call.get("will_continue")))
+
+def continues(part: Mapping[str, Any]) -> bool:
+    """Whether another part of the call, or of the string, follows."""
+    return bool(part.get("willContinue", part.get("will_continue")))
 
 
 def is_partial(call: Mapping[str, Any]) -> bool:
@@ -106,7 +135,7 @@ def _steps(path: str) -> list[str | int] | None:
     at = 1
     while at < len(path):
         match = _STEP.match(path, at)
-        if match is None:
+        if match is None or len(steps) == _MOST_STEPS:
             return None
         if match["index"] is not None:
             steps.append(int(match["index"]))
