@@ -15,7 +15,13 @@ from typing import Any, Final, NamedTuple
 
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.envelope import Envelope
-from refold.domain.events import AgentResponse, JsonObject, Request, ToolCall
+from refold.domain.events import (
+    AgentResponse,
+    JsonObject,
+    Request,
+    ToolCall,
+    ToolResult,
+)
 from refold.domain.ports import EventLog
 from refold.domain.session import SessionState
 from refold.domain.stubs import digests_in
@@ -257,7 +263,8 @@ def _newest_answer(exchanges: Sequence[Exchange]) -> list[Envelope]:
     """Return the events of the newest answer and of its results.
 
     Another writer may have appended its thinking, texts, and calls one by one, each
-    with the id of the response.
+    with the id of the response.  A response behind results is another answer, also if
+    the provider uses an id again.
     """
     newest: list[Envelope] = []
     response_id: str | None = None
@@ -266,7 +273,8 @@ def _newest_answer(exchanges: Sequence[Exchange]) -> list[Envelope]:
         is_of_answer = isinstance(first.payload, _BEGINS_EXCHANGE)
         if newest:
             has_same_id = bool(response_id) and first.meta.response_id == response_id
-            if not is_of_answer or not has_same_id:
+            has_result = isinstance(exchange[-1].payload, ToolResult)
+            if not is_of_answer or not has_same_id or has_result:
                 break
         elif not is_of_answer:
             continue

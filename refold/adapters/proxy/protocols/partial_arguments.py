@@ -17,7 +17,7 @@ from refold.domain.events import JsonObject
 _STEP: Final = re.compile(
     r"\.(?P<name>[^.\[\]]+)"
     r"|\[(?P<index>[0-9]{1,6})\]"
-    r"|\[(?P<quote>['\"])(?P<quoted>(?:\\.|(?!(?P=quote)).)*)(?P=quote)\]"
+    r"|\[(?P<quote>['\"])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\])*+)(?P=quote)\]"
 )
 _ESCAPE: Final = re.compile(r"\\(.)")
 # No list of arguments gets longer than this by an index in a path.
