@@ -786,7 +786,7 @@ class Scanner:
 
         A literal that stands in two texts is left out.
 
-        start: the place of the text among others, in which the hits have their ends.
+        start: where the text begins in the joined texts; hits have their ends there.
         """
         if start:
             hits = [(number, end - start) for number, end in hits]

@@ -875,7 +875,7 @@ def _with_own_id(
     item: RedactedItem,
     calls: _OpenCalls | None,
 ) -> Draft:
-    """Return the draft; if another open call has its id, with an own id.
+    """Return the draft; a call gets a new id if an open call has the provider's id.
 
     The other call must belong to the same item, or to another entry of a transcript.
 

@@ -105,7 +105,7 @@ class Rest(NamedTuple):
     response: its texts and thinking; None without any.
     order:    the event with the order of its blocks; None if it is not needed.
     call_ids: of its calls.
-    is_changed: whether the session has the other part in another form.
+    is_changed: whether redaction changed the part that the session has.
     """
 
     response: AgentResponse | None

@@ -91,7 +91,7 @@ def listed(histories: FileHistories, text: str) -> list[FileHistory]:
     files = [file for path, file in histories.files.items() if text in path]
 
     def last_change(file: FileHistory) -> tuple[bool, float]:
-        """Return a key that sorts files without changes first, by their last use."""
+        """Return whether a file was changed, and when it was last changed or used."""
         changes = file.changes
         uses = changes or file.entries
         if not uses:

@@ -43,10 +43,10 @@ class Limits(BaseModel):
     listed:       the items of each list in a turn; the newest are kept.
     modified, created, deleted, viewed, commands: the items of that list, instead of
                   ``listed``.
-    whole_turns:  whether each turn has these limits in full.  The oldest turns, which
-                  then exceed ``total_chars``, are left out, and the ledger of names is
-                  not counted.  Otherwise the limits are upper bounds: older turns
-                  become shorter before any turn is left out.
+    whole_turns:  whether each turn has these limits in full.  Whole turns are then
+                  left out, the oldest first, until the rest without the ledger of
+                  names fits ``total_chars``.  Otherwise the limits are upper bounds:
+                  older turns become shorter before any turn is left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -805,7 +805,7 @@ def _without_lone_thinking(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _common_limit(sizes: Iterable[int], room: int) -> int:
-    """Return the limit of each size with which all of them fit into ``room``."""
+    """Return the largest limit such that sizes, each cut to it, fit into ``room``."""
     ascending = sorted(sizes)
     for index, size in enumerate(ascending):
         share = room // (len(ascending) - index)

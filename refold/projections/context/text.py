@@ -740,7 +740,7 @@ Messages = Sequence[Message]
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
-# Of these blocks of an answer, thinking comes first.
+# Blocks of an answer in a fixed order: thinking stands before calls.
 _ORDERED: Final = THINKING | {"tool_use"}
 # The types of blocks that a result may have.
 _IN_RESULTS: Final = frozenset(
