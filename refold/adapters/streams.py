@@ -669,11 +669,9 @@ class EncryptedStreams:
         """Return the events that the view of this name shows, if they are cached."""
         cached = self.keys.cached(stream.user_id, stream.session_id)
         shown_events: ShownEvents | None = None if cached is None else cached.shown
-        return (
-            shown_events
-            if shown_events is not None and shown_events.name == name
-            else None
-        )
+        if shown_events is None or shown_events.name != name:
+            return None
+        return shown_events
 
     def _is_of(
         self, cached_events: ShownEvents, stream: StreamId, view: ViewRow | None
@@ -683,10 +681,9 @@ class EncryptedStreams:
         They are not if the view or the key of the session is another one.  A key is
         another one after a redaction that removed something from stored events.
         """
-        is_same = view is not None and view.body == cached_events.view.body
-        return (
-            is_same and self._shown_events(stream, cached_events.name) is cached_events
-        )
+        if view is None or view.body != cached_events.view.body:
+            return False
+        return self._shown_events(stream, cached_events.name) is cached_events
 
     def _decrypted_snapshot(
         self,

@@ -252,7 +252,7 @@ class AnswersOfCalls:
     Nothing but texts of the model stands between the calls of one answer.
 
     read_earlier: returns the events before the first one that is added, with their
-                  seqs.  It is called at most once, and only if two calls compete.
+                  seqs.  It is called only if two calls compete for a result.
     """
 
     def __init__(self, read_earlier: ReadEvents | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -266,9 +266,10 @@ class Writer:
         first = min(seqs)
         upto = state.head_seq
 
-        def read_earlier() -> Iterator[tuple[int, Event]]:
-            for envelope in self.log.read(state.stream, after=first - 1, upto=upto):
-                yield envelope.seq, envelope.payload
+        @cache  # copies of the answers share what was read
+        def read_earlier() -> list[tuple[int, Event]]:
+            envelopes = self.log.read(state.stream, after=first - 1, upto=upto)
+            return [(envelope.seq, envelope.payload) for envelope in envelopes]
 
         return AnswersOfCalls(read_earlier)
 
@@ -799,21 +800,23 @@ class _OpenCalls:
         """Whether a call may equal the open call with its id.
 
         Numbers of placeholders do not count.  A stored call of which a part is in a
-        blob may equal any call of its tool.
+        blob may equal any call of its tool, and a call that a fork inherited, which is
+        not in its log, any call.
         """
         seq = state.open_calls[call.call_id].seq
-        before: Event | None = self._appended.get(seq)
-        if before is None:
+        open_event: Event | None = self._appended.get(seq)
+        if open_event is None:
             stored = self._log.read(state.stream, after=seq - 1, upto=seq)
-            before = stored[0].payload if stored else None
-        if before == call:
+            open_event = stored[0].payload if stored else None
+        if not isinstance(open_event, ToolCall) or open_event.call_id != call.call_id:
             return True
-        if not isinstance(before, ToolCall) or before.tool_name != call.tool_name:
+        if open_event.tool_name != call.tool_name:
             return False
-        known = canonical(before.arguments).decode()
-        if STUB_MARK in known:
+        open_arguments = canonical(open_event.arguments).decode()
+        if STUB_MARK in open_arguments:
             return True
-        return unnumbered(known) == unnumbered(canonical(call.arguments).decode())
+        arguments = canonical(call.arguments).decode()
+        return unnumbered(open_arguments) == unnumbered(arguments)
 
 
 def _drafts_of_item(

@@ -1275,7 +1275,7 @@ def titles_of(
         stream = StreamId(user_id, session_id)
         try:
             head_seq = log.head(stream).seq
-            overview, _ = overviews.newest(stream, head_seq, budget)
+            overview = overviews.newest(stream, head_seq, budget).overview
         except (errors.Erased, errors.CorruptEvent, errors.KeyUnavailable):
             continue
         if overview is not None and overview.title:

@@ -64,12 +64,14 @@ def _check_continued(desk: Desk, file: Path, name: str) -> None:
     written = [part.value for part in expected if part.kind in ("user", "assistant")]
     assert texts[-len(written) - 1 :] == [*written, PROMPT]
     expected_calls = [part.value for part in expected if part.kind == "call"]
-    assert [(one["id"], one["name"], one["args"]) for one in calls] == expected_calls
-    assert [one["id"] for one in results] == [
+    assert [
+        (call["id"], call["name"], call["args"]) for call in calls
+    ] == expected_calls
+    assert [result["id"] for result in results] == [
         call_id for call_id, _, _ in expected_calls
     ]
     assert sum("inlineData" in part for part in parts) == 2
     desk.refold("import", str(file), "--user", "ada")
-    (fork,) = [one for one in desk.sessions().values() if one.session_id != "s"]
+    (fork,) = [info for info in desk.sessions().values() if info.session_id != "s"]
     assert origin_of(fork) == "s"
     assert answers_of(fork) == ["The tests pass."]

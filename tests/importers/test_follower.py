@@ -22,8 +22,10 @@ from refold.adapters.importers.follower import (
 )
 from refold.domain.errors import Erased, Frozen, InvalidConfiguration
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
+from refold.domain.session import AnswersOfCalls
 from refold.redaction.policy import Policy
 from refold.store import Session, SessionStore
+from refold.store.appends import _OpenCalls
 from tests.importers.samples import CLAUDE_CODE, CODEX, SESSION, write_lines
 from tests.support import capturing
 from tests.support.capturing import USER
@@ -737,8 +739,28 @@ def test_an_append_reads_no_events_while_two_open_calls_have_one_id(
     of_user.append(UserInput(text="And now?"))
     assert read == []
 
+    answers = of_user.writer._answers_of_open_calls(of_user.head().state)
+    for _ in range(2):
+        assert answers.copy().in_newest([3, 4]) == [3, 4]
+    assert len(read) == 3  # copies share what was read
+
     of_user.append(ToolResult(call_id="c", content="of the first"))
-    assert len(read) == 3
+    assert len(read) == 6
+
+
+def test_an_inherited_call_may_equal_any_call_with_its_id(store: SessionStore) -> None:
+    of_user = session(store)
+    call = ToolCall(call_id="c", tool_name="run", arguments={"number": 1})
+    of_user.append([UserInput(text="Go."), AgentResponse(), call])
+    fork = of_user.fork(3, session_id="fork")
+    fork.append([UserInput(text="Go on."), UserInput(text="Now.")])
+
+    open_calls = _OpenCalls(fork.writer.log, AnswersOfCalls())
+    other = ToolCall(call_id="c", tool_name="run", arguments={"number": 2})
+
+    assert open_calls.repeats(fork.head().state, other)
+    open_calls = _OpenCalls(of_user.writer.log, AnswersOfCalls())
+    assert not open_calls.repeats(of_user.head().state, other)
 
 
 def test_a_result_belongs_to_the_newest_answer_with_its_call_id(

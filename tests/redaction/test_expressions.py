@@ -47,6 +47,7 @@ BOUNDED = {
     "refold.redaction.engines.vectorscan:_CLASS_OR_WAY": _PATTERN,
     "refold.redaction.json_numbers:_OWNER": _BEFORE_NUMBER,
     "refold.redaction.rules.secrets:_CLASS": _PATTERN,
+    "refold.redaction.rules.secrets:_OPTIONAL": _PATTERN,
     "refold.redaction.scanner:_NO_LETTER": _PATTERN,
 }
 # These read summaries that Refold wrote: tags in recorded text are escaped there, so

@@ -340,19 +340,19 @@ def unfit_keys() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("which", unfit_keys())
 def test_an_unfit_key_verifies_nothing(which: str, tmp_path: Path) -> None:
-    alone = tmp_path / "alone.json"
-    beside = tmp_path / "beside.json"
+    unfit_only = tmp_path / "unfit_only.json"
+    with_fit = tmp_path / "with_fit.json"
     key = {"kid": "unfit"} | unfit_keys()[which]
-    alone.write_bytes(jwks(key))
-    beside.write_bytes(jwks(key, jwk(private_key("EdDSA"), "EdDSA")))
+    unfit_only.write_bytes(jwks(key))
+    with_fit.write_bytes(jwks(key, jwk(private_key("EdDSA"), "EdDSA")))
 
     with pytest.raises(InvalidConfiguration, match="no JWKS of public keys"):
-        verifier(JWKS=alone)
-    assert verifier(JWKS=beside).verify(token())
+        verifier(JWKS=unfit_only)
+    assert verifier(JWKS=with_fit).verify(token())
     for algorithm in ALGORITHMS:
-        assert refusal_reason(verifier(JWKS=beside), token(algorithm, kid="unfit")) == (
-            "unknown_key"
-        )
+        assert refusal_reason(
+            verifier(JWKS=with_fit), token(algorithm, kid="unfit")
+        ) == ("unknown_key")
 
 
 def test_a_token_names_its_key_if_there_are_several(tmp_path: Path) -> None:

@@ -571,7 +571,7 @@ def _entry_of(envelopes: Sequence[Envelope], digest: Digest) -> Entry | None:
 
 
 def _shown_as_one(envelopes: Sequence[Envelope]) -> Event:
-    """Return an event as it was sent, or several responses of an answer as one."""
+    """Return an event as it was sent; several responses of an answer are one event."""
     if len(envelopes) > 1:
         return joined(_events(envelopes))
     return as_sent(envelopes[0])

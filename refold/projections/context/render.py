@@ -775,7 +775,7 @@ def _without_halves(pieces: Sequence[Piece]) -> list[Piece]:
         for piece in message:
             blocks += [block for _, block in piece.blocks]
         half = halves(blocks, paused=is_last and message[-1].paused)
-        kept: list[Piece] = []
+        readable_pieces: list[Piece] = []
         for piece in message:
             readable = [
                 (seq, block)
@@ -783,10 +783,10 @@ def _without_halves(pieces: Sequence[Piece]) -> list[Piece]:
                 if not any(block is other for other in half)
             ]
             if len(readable) == len(piece.blocks):
-                kept.append(piece)
+                readable_pieces.append(piece)
             elif any(block["type"] not in THINKING for _, block in readable):
-                kept.append(piece._replace(blocks=readable))
-        whole += _without_lone_thinking(kept)
+                readable_pieces.append(piece._replace(blocks=readable))
+        whole += _without_lone_thinking(readable_pieces)
     return whole
 
 

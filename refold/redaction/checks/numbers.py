@@ -127,8 +127,8 @@ _DIGITS: Final = "0123456789"
 # The ends of names of counts, and letters that are such names by themselves.
 _COUNTS: Final = words("counts")
 _LETTERS_OF_COUNTS: Final = tuple("xyzijktn")
-# A text that calls a number a phone's has one of these, in lower case.
-_CALLS: Final = words("calls")
+# Words that introduce a phone number, in lower case.
+_PHONE_WORDS: Final = words("calls")
 # The signs that may stand between such a word and the number, and how many of them.
 _SIGNS_BEFORE_PHONE: Final = ' \t\r\n:：=,.()">+-'
 _MOST_SIGNS: Final = 4
@@ -162,7 +162,7 @@ def _is_called(candidate: Candidate, *, alone: bool) -> bool:
     first = after.lstrip(_LINKS)[:1]
     if _is_chinese(last) or _is_chinese(first):
         return True
-    return _calls(before)
+    return _has_phone_word(before)
 
 
 def _may_end_with_mobiles(before: str) -> bool:
@@ -171,13 +171,13 @@ def _may_end_with_mobiles(before: str) -> bool:
     return rest[-1:].isdigit() or rest.endswith(_WORDS_BETWEEN_MOBILES)
 
 
-def _calls(before: str) -> bool:
+def _has_phone_word(before: str) -> bool:
     """Whether the text before a number ends with a word about calling.
 
     Up to four other words may stand behind that word.
     """
     lower = before.lower()
-    if not any(map(lower.__contains__, _CALLS)):
+    if not any(map(lower.__contains__, _PHONE_WORDS)):
         return False
     # In most lists the word stands right before the number.
     end = lower.rstrip(_SIGNS_BEFORE_PHONE)

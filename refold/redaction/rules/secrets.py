@@ -109,13 +109,13 @@ def _sample(program: str, form: str, value: str) -> str:
     return f"{program}{form}" if form.startswith(" ") else f"{program} x {form}"
 
 
-# The characters of samples of keys, so that no sample is anybody's key.
-# Keys that say by their first characters who issued them: samples of them are made of
-# these, so that none is anybody's.
+# Samples of keys consist of these characters, so that no sample is anybody's key.
 _MIXED = "q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaXoIiGkMzPnQvSyBwDcFrJhLeUt5A8" * 5
 
 # A class of characters with its repeat.
 _CLASS = re.compile(r"(\[[^\]]+\])\{([0-9]+)(?:,([0-9]+))?\}")
+# The parts of a tail that a sample does not need.
+_OPTIONAL = re.compile(r"\(\?:.*\)\?|=\{0,[0-9]\}")
 # Prefixes that may be the end of another name.
 _WORDS: Final = frozenset(names.words("in_prefixes"))
 # More characters would cost an automaton more time than they save.
@@ -185,7 +185,7 @@ def _tells(prefix: str) -> bool:
 
 def _sample_of(tail: str) -> str:
     """A text that matches ``tail``: each class as often as needed, at most 24 times."""
-    needed = re.sub(r"\(\?:.*\)\?|=\{0,[0-9]\}", "", tail)
+    needed = _OPTIONAL.sub("", tail)
     return _CLASS.sub(_members, needed).replace("\\", "")
 
 
