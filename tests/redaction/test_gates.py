@@ -44,7 +44,7 @@ def has_mobiles_at_its_end(text: str) -> bool:
     ("pattern", "check"),
     [
         (NUMBERS.COUNT, numbers._is_name_of_count),
-        (NUMBERS.CALLED, numbers._calls),
+        (NUMBERS.CALLED, numbers._has_phone_word),
         (SECRETS.STAND_IN, lambda text: secrets._has_stand_in(text.lower())),
     ],
     ids=["names of counts", "words about calling", "stand-ins"],
