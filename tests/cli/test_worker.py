@@ -91,6 +91,10 @@ def test_an_overdue_duty_makes_the_worker_not_ready(
     answers: list[tuple[int, str]] = []
 
     def once(worker: Worker) -> None:
+        stopped_at = worker._now()
+        monkeypatch.setattr(worker, "_now", lambda: stopped_at)
+        for unit in worker._due_since:
+            worker._due_since[unit] = stopped_at
         with health.served(worker, 0) as port:
             answers.append(get(str(port), "/health/ready"))
             for unit in worker._due_since:
@@ -107,7 +111,7 @@ def test_an_overdue_duty_makes_the_worker_not_ready(
     assert [status for status, _ in answers] == [200, 200, 200, 503, 200]
     assert answers[3][1].startswith("# seal: overdue for 601 seconds\n")
     metrics = answers[4][1]
-    assert re.search(r'refold_worker_overdue_seconds{duty="seal"} 601\.', metrics)
+    assert re.search(r'refold_worker_overdue_seconds{duty="seal"} 601\.0', metrics)
     assert 'refold_worker_overdue_seconds{duty="erase"} 0.0\n' in metrics
 
 
