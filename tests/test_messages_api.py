@@ -19,6 +19,7 @@ from tests.support.messages_api import (
     thinking,
     tool_use,
 )
+from tests.support.waiting import PATIENCE_SEC
 
 ASK: Any = {
     "model": "claude-x",
@@ -82,7 +83,7 @@ def test_failures_raise_the_errors_of_the_sdk(
     api: MessagesApi, reply: Any, raised: type[Exception]
 ) -> None:
     api.reply(reply)
-    timeout = 0.1 if reply.instead == "silence" else 10
+    timeout = 0.1 if reply.instead == "silence" else PATIENCE_SEC
 
     with pytest.raises(raised):
         api.client(max_retries=0, timeout=timeout).messages.create(**ASK)
