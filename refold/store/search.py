@@ -6,6 +6,7 @@ view, encrypted with the session's key: it is deleted and erased with the sessio
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -42,6 +43,10 @@ _STORE_AT_SHARE: Final = 8
 _STORE_AT_EVENTS: Final = 64
 # Events with the words of a phrase that are read to find those with the phrase.
 _MOST_CHECKED: Final = 2_000
+# Of these, events of one session, if those of other sessions have the words, too.
+_CHECKED_OF_SESSION: Final = 100
+# Hits of one session, if events of other sessions match, too.
+PER_SESSION: Final = 5
 _SCORE_DIGITS: Final = 3
 # New events that a search of a server indexes: about ten seconds of CPU.
 SERVED_AT_MOST: Final = 30_000
@@ -53,6 +58,7 @@ class SearchHit(NamedTuple):
 
     score: the rank by BM25; higher is better.
     marks: the start and the end of each match in the snippet, in characters.
+    more_in_session: the number of events of the session that match and are no hits.
     """
 
     session_id: str
@@ -62,6 +68,7 @@ class SearchHit(NamedTuple):
     snippet: str
     score: float = 0.0
     marks: tuple[tuple[int, int], ...] = ()
+    more_in_session: int = 0
 
     def pieces(self) -> Iterator[tuple[str, bool]]:
         """Yield the snippet in pieces, and whether each is a match."""
@@ -86,7 +93,8 @@ class SearchResult(NamedTuple):
 
     total:          the number of events that match.
     total_is_exact: False if some of these events may lack a phrase of the search, and
-                    only have its words.
+                    only have its words.  Then ``more_in_session`` may count such
+                    events, too.
     not_searched:   the number of events that have no index yet, because the search was
                     to index only so many.  The next search indexes them.
     unreadable:     the ids of the sessions that were left out, because a key of theirs
@@ -99,6 +107,13 @@ class SearchResult(NamedTuple):
     not_searched: int = 0
     unreadable: tuple[str, ...] = ()
 
+    def by_session(self) -> list[list[SearchHit]]:
+        """Return the hits of each session, that with the best hit first."""
+        groups: dict[str, list[SearchHit]] = {}
+        for hit in self.hits:
+            groups.setdefault(hit.session_id, []).append(hit)
+        return list(groups.values())
+
 
 def search(
     log: ports.EventLog,
@@ -106,6 +121,7 @@ def search(
     query: Query,
     limit: int,
     *,
+    per_session: int | None = PER_SESSION,
     index_at_most: int | None = None,
 ) -> SearchResult:
     """Return the best events of these sessions for a query, the best first.
@@ -113,6 +129,9 @@ def search(
     Of events with the same score, the newest comes first.  Sessions that are erased
     during the search are left out.
 
+    per_session:   the number of events of one session.  Further ones are returned only
+                   if other sessions have too few that match.  None means that sessions
+                   do not matter.
     index_at_most: the number of new events to index, in steps of up to 1,024; those of
                    the newest sessions come first.  None indexes all.
 
@@ -122,7 +141,8 @@ def search(
     indexer = _Indexer(log, index_at_most)
     unreadable = _Unreadable(of=len(wanted))
     segments: list[_Segment] = []
-    for info in sorted(wanted, key=lambda info: info.updated_at, reverse=True):
+    newest_first = sorted(wanted, key=lambda info: info.updated_at, reverse=True)
+    for number, info in enumerate(newest_first):
         stream = StreamId(info.user_id, info.session_id)
         try:
             indexes = indexer.indexes(stream, info.head_seq)
@@ -132,17 +152,27 @@ def search(
             unreadable.add(info.session_id, error)
             continue
         for index in reversed(indexes):
-            segments.append(_Segment(stream, SegmentMatches.of(index, query)))
-    most = max(limit, _MOST_CHECKED) if query.phrases else limit
-    matches = [segment.matches for segment in segments]
-    ranking = rank(matches, query, most)
-    hits: list[SearchHit] = []
-    if limit:
-        for hit in _hits(log, segments, ranking, query, unreadable):
-            hits.append(hit)
-            if len(hits) == limit:
-                break
+            matches = SegmentMatches.of(index, query, session=number)
+            segments.append(_Segment(stream, matches))
+    if len(wanted) == 1:
+        per_session = None
+    most = limit
+    ranked_of_session = per_session
+    if query.phrases:
+        most = max(limit, _MOST_CHECKED)
+        if per_session is not None:
+            ranked_of_session = max(per_session, _CHECKED_OF_SESSION)
+    ranking = rank(
+        [segment.matches for segment in segments],
+        query,
+        most,
+        per_session=ranked_of_session,
+    )
+    reader = _HitReader(log, segments, ranking, query, unreadable)
+    hits = _chosen(reader, limit, per_session)
     all_were_read = len(ranking.best) == ranking.total and len(hits) < limit
+    if not all_were_read:
+        hits = _with_counts(hits, newest_first, ranking)
     return SearchResult(
         hits,
         total=len(hits) if all_were_read else ranking.total,
@@ -192,31 +222,90 @@ class _Unreadable:
             raise error
 
 
-def _hits(
-    log: ports.EventLog,
-    segments: Sequence[_Segment],
-    ranking: Ranking,
-    query: Query,
-    unreadable: _Unreadable,
-) -> Iterator[SearchHit]:
-    """Yield the events of a ranking that match the query by their texts.
+class _HitReader:
+    """Reads the events of a ranking.
 
     A session whose event cannot be read is added to ``unreadable``.
     """
-    for ranked in ranking.best:
-        segment = segments[ranked.segment]
+
+    def __init__(
+        self,
+        log: ports.EventLog,
+        segments: Sequence[_Segment],
+        ranking: Ranking,
+        query: Query,
+        unreadable: _Unreadable,
+    ) -> None:
+        self.ranking = ranking
+        self._log = log
+        self._segments = segments
+        self._query = query
+        self._unreadable = unreadable
+
+    def session_of(self, ranked: Ranked) -> str:
+        """Return the session of an event."""
+        return self._segments[ranked.segment].stream.session_id
+
+    def read(self, ranked: Ranked) -> SearchHit | None:
+        """Return an event as a hit; None if its text does not match the query."""
+        segment = self._segments[ranked.segment]
         seq = segment.matches.first + ranked.place
         try:
-            envelopes = log.read(segment.stream, after=seq - 1, upto=seq)
+            envelopes = self._log.read(segment.stream, after=seq - 1, upto=seq)
         except Erased:
-            continue
+            return None
         except (KeyUnavailable, CorruptEvent) as error:
-            unreadable.add(segment.stream.session_id, error)
-            continue
+            self._unreadable.add(segment.stream.session_id, error)
+            return None
         for envelope in envelopes:
             document = Document.of(envelope)
-            if _matches(document, query):
-                yield _hit(envelope, document, ranked, ranking.weights)
+            if _matches(document, self._query):
+                return _hit(envelope, document, ranked, self.ranking.weights)
+        return None
+
+
+def _chosen(reader: _HitReader, limit: int, per_session: int | None) -> list[SearchHit]:
+    """Return the best events of a ranking that match by their texts, in its order.
+
+    per_session: as in ``search``.
+    """
+    best = reader.ranking.best
+    hits: dict[int, SearchHit] = {}  # by their places in the ranking
+    passed_over: list[int] = []
+    of_session: Counter[str] = Counter()
+    for place, ranked in enumerate(best):
+        if len(hits) == limit:
+            break
+        session_id = reader.session_of(ranked)
+        if of_session[session_id] == per_session:
+            passed_over.append(place)
+            continue
+        hit = reader.read(ranked)
+        if hit is not None:
+            hits[place] = hit
+            of_session[session_id] += 1
+    for place in passed_over:
+        if len(hits) == limit:
+            break
+        hit = reader.read(best[place])
+        if hit is not None:
+            hits[place] = hit
+    return [hits[place] for place in sorted(hits)]
+
+
+def _with_counts(
+    hits: Sequence[SearchHit], infos: Sequence[ports.SessionInfo], ranking: Ranking
+) -> list[SearchHit]:
+    """Return the hits with the number of further matches in their sessions.
+
+    infos: the sessions by their numbers in the ranking.
+    """
+    shown = Counter(hit.session_id for hit in hits)
+    more: dict[str, int] = {}
+    for number, matches in ranking.matches.items():
+        session_id = infos[number].session_id
+        more[session_id] = max(0, matches - shown[session_id])
+    return [hit._replace(more_in_session=more[hit.session_id]) for hit in hits]
 
 
 def _matches(document: Document, query: Query) -> bool:

@@ -485,7 +485,13 @@ class SessionStore:
 
     @recorded("search")
     def search(
-        self, user_id: str, text: str, *, session_id: str | None = None, limit: int = 20
+        self,
+        user_id: str,
+        text: str,
+        *,
+        session_id: str | None = None,
+        limit: int = 20,
+        per_session: int | None = 5,
     ) -> list[SearchHit]:
         """Return the events that match ``text`` best, the best first.
 
@@ -493,7 +499,7 @@ class SessionStore:
 
         Raises InvalidEvent for a query that is not valid, SessionNotFound, Erased.
         """
-        return self._search(user_id, text, session_id, limit, None).hits
+        return self._search(user_id, text, session_id, limit, per_session, None).hits
 
     @recorded("search")
     def search_with_total(
@@ -503,6 +509,7 @@ class SessionStore:
         *,
         session_id: str | None = None,
         limit: int = 20,
+        per_session: int | None = 5,
         index_at_most: int | None = None,
     ) -> SearchResult:
         """Return the events that match ``text`` best, and how many match.
@@ -517,12 +524,17 @@ class SessionStore:
         The first search of a session builds its index.  The index contains keyed hashes
         of words, is encrypted with the session's key, and is deleted with the session.
 
+        per_session:   the number of hits of one session.  It has more only if other
+                       sessions have too few.  ``more_in_session`` of each hit counts
+                       the others.  None or 0 returns the best events of all.
         index_at_most: about the number of new events to index before the search.  The
                        result says how many were left out.  None indexes all.
 
         Raises InvalidEvent for a query that is not valid, SessionNotFound, Erased.
         """
-        return self._search(user_id, text, session_id, limit, index_at_most)
+        return self._search(
+            user_id, text, session_id, limit, per_session, index_at_most
+        )
 
     def _search(
         self,
@@ -530,6 +542,7 @@ class SessionStore:
         text: str,
         session_id: str | None,
         limit: int,
+        per_session: int | None,
         index_at_most: int | None,
     ) -> SearchResult:
         from refold.projections.search.query import Query
@@ -545,7 +558,15 @@ class SessionStore:
             if not infos:
                 raise errors.SessionNotFound(user_id, session_id)
         most = ids.bounded("limit", limit)
-        return search(self.log, infos, query, most, index_at_most=index_at_most)
+        of_session = ids.bounded("per_session", per_session or 0)
+        return search(
+            self.log,
+            infos,
+            query,
+            most,
+            per_session=of_session or None,
+            index_at_most=index_at_most,
+        )
 
     def user(self, user_id: str) -> User:
         """Return the user, with consent and preferences.

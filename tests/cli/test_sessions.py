@@ -145,7 +145,16 @@ def test_words_are_found_in_events(refold: Refold, sample: Path) -> None:
     ran = refold("search", "--user", "lin", "the", "--limit", "2", "--json")
 
     assert [list(hit) for hit in ran.json()] == [
-        ["session_id", "seq", "type", "ts", "snippet", "score", "marks"]
+        [
+            "session_id",
+            "seq",
+            "type",
+            "ts",
+            "snippet",
+            "score",
+            "marks",
+            "more_in_session",
+        ]
     ] * 2
     assert ran.json()[0]["session_id"] == "run"
     assert refold("search", "the", "--user", "lin").out.count("run ") >= 5
@@ -158,6 +167,27 @@ def test_words_are_found_in_events(refold: Refold, sample: Path) -> None:
     assert max(map(len, lines)) <= 80
     assert not any("toolu_" in line for line in lines)
     assert refold("search", "--user", "lin", "??").code == 1
+
+
+def test_hits_of_a_session_stand_together_with_the_number_of_its_others(
+    refold: Refold,
+) -> None:
+    with open_store("sqlite:///refold.db", make_key=True) as store:
+        for name in ("old", "new"):
+            session = store.session(user_id="ada", session_id=name)
+            session.append([UserInput(text="brew tea")] * 9)
+
+    ran = refold("search", "tea", "--limit", "6", "--per-session", "3")
+    of_all = refold("search", "tea", "--limit", "6", "--per-session", "0")
+    of_one = refold("search", "tea", "--limit", "6", "--session", "new")
+
+    heads = [line.split()[0] for line in ran.out.splitlines() if line[0] != " "]
+    assert heads == ["new"] * 3 + ["old"] * 3 + ["6"]
+    assert "    6 more in this session (--session new)\n" in ran.out
+    assert "    6 more in this session (--session old)\n" in ran.out
+    assert "old" not in of_all.out
+    assert "    3 more in this session (--session new)\n" in of_all.out
+    assert "more in this session" not in of_one.out
 
 
 def test_an_empty_store_names_the_commands_that_fill_it(refold: Refold) -> None:

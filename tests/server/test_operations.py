@@ -256,6 +256,25 @@ def test_why_compare_verify_and_search_answer(ada: TestClient) -> None:
     assert (state, costs) == ({}, {"costs": []})
 
 
+def test_a_search_returns_few_hits_of_each_session(
+    ada: TestClient, store: SessionStore
+) -> None:
+    for name in ("s-1", "s-2"):
+        session = store.session(user_id="ada", session_id=name)
+        session.append([refold.UserInput(text="brew tea")] * 9)
+
+    def counts(**parameters: int) -> list[tuple[str, int]]:
+        response = ada.get("/v1/search", params={"words": "tea", **parameters})
+        places: list[tuple[str, int]] = []
+        for hit in response.json()["found"]:
+            places.append((hit["session_id"], hit["more_in_session"]))
+        return places
+
+    assert sorted(counts(limit=10)) == [("s-1", 4)] * 5 + [("s-2", 4)] * 5
+    assert sorted(counts(limit=4, per_session=2)) == [("s-1", 7)] * 2 + [("s-2", 7)] * 2
+    assert counts(limit=9, per_session=0) == [("s-2", 0)] * 9
+
+
 def test_a_proof_is_checked_with_the_public_key_alone(
     ada: TestClient, store: SessionStore
 ) -> None:

@@ -874,6 +874,28 @@ def test_parts_of_a_found_event_are_separate_words(
     assert re.search(r"Tea</span>\s+<span", found)
 
 
+def test_a_page_of_hits_leads_to_the_other_hits_of_a_session(
+    ada: TestClient, store: SessionStore
+) -> None:
+    for name, count in (("short", 16), ("long", 45)):
+        session = store.session(user_id="ada", session_id=name)
+        session.append([refold.UserInput(text="brew tea")] * count)
+
+    found = page_text(ada, "/?q=brew&most=10")
+    in_run = page_text(ada, "/run/long?q=brew")
+    further = page_text(ada, "/run/long?q=brew&most=40")
+
+    places = re.findall(r'<span class="where">(\w+)</span>', found)
+    assert places == ["long"] * 5 + ["short"] * 5
+    link = re.search(r'<a href="(/run/long\?q=brew)">40 more in this session', found)
+    assert link is not None
+    assert "11 more in this session" in found
+    assert in_run.count('class="where"') == 20
+    assert 'href="?q=brew&amp;most=40"' in in_run
+    assert "more in this session" not in in_run
+    assert further.count('class="where"') == 40
+
+
 def test_a_page_is_in_the_requested_language(
     ada: TestClient, store: SessionStore
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import log
@@ -331,9 +332,83 @@ def test_the_best_events_are_the_same_whatever_the_limit(
         session = store.session(user_id="ada", session_id=f"s{number % 3}")
         append_words(session, " ".join(words))
 
-    best = store.search("ada", " ".join(query), limit=limit)
+    found = found_places(store, " ".join(query), limit=limit, per_session=None)
 
-    assert best == hits_of(store, " ".join(query))[:limit]
+    assert found == found_places(store, " ".join(query), limit=99)[:limit]
+
+
+@given(
+    st.lists(st.lists(WORDS, min_size=1, max_size=6), min_size=1, max_size=30),
+    st.lists(WORDS, max_size=3),
+    st.integers(1, 9),
+    st.integers(1, 4),
+)
+def test_a_session_has_more_hits_than_its_bound_only_if_others_have_too_few(
+    word_lists: list[list[str]], words: list[str], limit: int, per_session: int
+) -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    for number, texts in enumerate(word_lists):
+        session = store.session(user_id="ada", session_id=f"s{number * number % 5}")
+        append_words(session, " ".join(texts))
+    query = " ".join(words) or "type:user_input"
+
+    hits = store.search("ada", query, limit=limit, per_session=per_session)
+
+    every_hit = hits_of(store, query, per_session=None)
+    within = [hit for hit in every_hit if rank_in_session(hit, every_hit) < per_session]
+    beyond = [hit for hit in every_hit if hit not in within]
+    expected = [*within, *beyond][:limit]
+    expected.sort(key=every_hit.index)
+    assert [(hit.session_id, hit.seq) for hit in hits] == [
+        (hit.session_id, hit.seq) for hit in expected
+    ]
+    matches = Counter(hit.session_id for hit in every_hit)
+    shown = Counter(hit.session_id for hit in hits)
+    for hit in hits:
+        assert hit.more_in_session == matches[hit.session_id] - shown[hit.session_id]
+
+
+def rank_in_session(hit: SearchHit, hits: Sequence[SearchHit]) -> int:
+    """Return the number of better hits of the same session."""
+    of_session = [other for other in hits if other.session_id == hit.session_id]
+    return of_session.index(hit)
+
+
+@pytest.mark.parametrize("query", ["tea", '"green tea"', "type:user_input"])
+def test_one_session_does_not_crowd_out_the_others(query: str) -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    append_words(store.session(user_id="ada", session_id="old"), "some green tea here")
+    long = store.session(user_id="ada", session_id="long")
+    append_words(long, *["green tea"] * 2_100)
+
+    result = store.search_with_total("ada", query)
+
+    (of_old,) = (hit for hit in result.hits if hit.session_id == "old")
+    assert of_old.more_in_session == 0
+    of_long = [hit for hit in result.hits if hit.session_id == "long"]
+    assert len(of_long) == 19  # no other session has a match
+    assert {hit.more_in_session for hit in of_long} == {2_100 - 19}
+    assert result.total == 2_101
+    assert [len(hits) for hits in result.by_session()] in ([19, 1], [1, 19])
+
+
+@pytest.mark.parametrize("words", ["tea", '"green tea"'])
+def test_few_hits_of_each_of_many_sessions_fill_a_page(words: str) -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    for number in range(9):
+        session = store.session(user_id="ada", session_id=f"s{number}")
+        append_words(session, *["green tea"] * (number + 1))
+
+    found = Counter(hit.session_id for hit in store.search("ada", words))
+    of_all = Counter(
+        hit.session_id for hit in store.search("ada", words, per_session=0)
+    )
+    of_one = store.search("ada", words, session_id="s8")
+
+    assert max(found.values()) == 5
+    assert sum(found.values()) == 20
+    assert max(of_all.values()) == 9
+    assert len(of_one) == 9
 
 
 @given(

@@ -93,6 +93,8 @@ class Readable:
     ) -> list[Any]:
         """Find events of all sessions, the best first; any of the words matches.
 
+        A session has at most five events while others match, and more_in_session
+        counts its others: pass its session_id to find these.
         A phrase in double quotes must be in each event.  Filters: type:tool_result,
         tool:Bash, file:src/app.py, model:opus, failed:, after:2026-03-16,
         before:2026-03-17, session:NAME.

@@ -40,13 +40,14 @@ from refold.store.overviews import (
     by_day,
     titles_of,
 )
-from refold.store.search import SERVED_AT_MOST
+from refold.store.search import SERVED_AT_MOST, SearchResult
 from refold.store.session.session import Session
 from refold.store.shares import Share
 from refold.store.turn_settings import MOST_TURNS, TurnSettings
 
 _SESSIONS_PER_PAGE: Final = 50
 _MOST_FOUND: Final = 800  # events of a search on one page
+_FOUND_IN_RUN: Final = 20  # those of a search in one run, at first
 _MOST_REQUESTS: Final = 200  # to which a page of a context links
 # A page verifies a longer session only after a confirmation.
 _MOST_VERIFIED: Final = 10 * run_pages.MANY
@@ -332,9 +333,6 @@ def sessions(
         result = store.search_with_total(
             here.user, q, limit=most, index_at_most=SERVED_AT_MOST
         )
-        next_most: int | None = None
-        if result.total > len(result.hits) == most < _MOST_FOUND:
-            next_most = min(2 * most, _MOST_FOUND)
         return here.page(
             "sessions.html",
             q=q,
@@ -348,7 +346,7 @@ def sessions(
                 now=store.clock(),
                 most_events=SERVED_AT_MOST,
             ),
-            next_most=next_most,
+            next_most=_next_most(result, most),
         )
     page = store.overviews(
         here.user,
@@ -371,6 +369,13 @@ def sessions(
         listed=page,
         groups=groups if page.sessions else [],
     )
+
+
+def _next_most(result: SearchResult, most: int) -> int | None:
+    """Return the number of events for a page with more matches; None on the last."""
+    if result.total > len(result.hits) == most < _MOST_FOUND:
+        return min(2 * most, _MOST_FOUND)
+    return None
 
 
 @router.get("/login")
@@ -417,12 +422,14 @@ def timeline(
     live: bool = False,
     missed: str = "",
     sure: bool = False,
+    most: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = _FOUND_IN_RUN,
 ) -> Response:
     """Show a page of a run.
 
     live:   return only the newest turns, for a page that follows a run.
     missed: the direction in which ``next_failure`` found no failure.
     sure:   count the totals of a long run.
+    most:   the number of events to show that match ``q``.
     """
     session = here.session(session_id)
     event_filter = run_pages.EventFilter(
@@ -443,18 +450,22 @@ def timeline(
             "parts/turns.html", seq=seq, session=session, part=part, wanted=event_filter
         )
     result = None
+    next_most: int | None = None
     if q.strip():
         result = here.store.search_with_total(
             here.user,
             q,
             session_id=session.session_id,
+            limit=most,
             index_at_most=SERVED_AT_MOST,
         )
+        next_most = _next_most(result, most)
     return here.page(
         "run.html",
         seq=seq,
         q=q,
         result=result,
+        next_most=next_most,
         session=session,
         part=part,
         wanted=event_filter,

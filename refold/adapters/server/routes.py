@@ -46,7 +46,7 @@ from refold.store.files import file_histories, with_sub_agents
 from refold.store.overviews import ASCENDING, OverviewFilter, Sort, State
 from refold.store.proofs.provenance import provenance
 from refold.store.recorded import recorded_as
-from refold.store.search import SERVED_AT_MOST
+from refold.store.search import PER_SESSION, SERVED_AT_MOST
 from refold.store.session.session import Session
 from refold.store.turn_settings import MOST_TURNS
 
@@ -619,13 +619,19 @@ def search(
     words: Annotated[str, Query(max_length=1_000)],
     session_id: OptionalText = None,
     limit: Limit = 20,
+    per_session: Annotated[int, Query(ge=0, le=SEQS)] = PER_SESSION,
 ) -> Response:
-    """Find events by words, "phrases" and filters such as type:, the best first."""
+    """Find events by words, "phrases" and filters such as type:, the best first.
+
+    A session has more than per_session events only if other sessions have too few, and
+    more_in_session counts the others; 0 means that sessions do not matter.
+    """
     result = access.store.search_with_total(
         access.user_id,
         words,
         session_id=session_id,
         limit=limit,
+        per_session=per_session,
         index_at_most=SERVED_AT_MOST,
     )
     return answer(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from refold.projections.search.index import SEGMENT, Postings, StoredIndex
 from refold.projections.search.query import Query
@@ -19,12 +20,15 @@ B: Final = 0.4
 # Scores of one search.  Beyond it, common terms only rank events that have rare ones.
 MOST_SCORED: Final = 200_000
 _DIGITS: Final = 9  # of a score: the order of additions does not matter
+# The best events usually suffice if this many times the wanted number is looked at.
+_WIDER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentMatches:
     """The events of one segment that a query may show.
 
+    session:  the number of the segment's session in the search.
     first:    the seq of the segment's first event.
     lengths:  the number of terms of each event.
     times:    the time of each event, in microseconds.
@@ -32,6 +36,7 @@ class SegmentMatches:
     allowed:  the places that pass the filters; None means all.
     """
 
+    session: int
     first: int
     lengths: array[int]
     times: array[int]
@@ -39,9 +44,10 @@ class SegmentMatches:
     allowed: frozenset[int] | None
 
     @classmethod
-    def of(cls, index: StoredIndex, query: Query) -> SegmentMatches:
+    def of(cls, index: StoredIndex, query: Query, *, session: int) -> SegmentMatches:
         """Look up a query in one index."""
         return cls(
+            session=session,
             first=index.first,
             lengths=index.lengths,
             times=index.times,
@@ -95,43 +101,121 @@ class Ranking(NamedTuple):
     """The events that match a query.
 
     best:    the best ones, the best first.
-    total:   the number of events that match, by the index.
+    matches: the number of events that match, by the index, of each session.
     weights: the weight of each term: rare ones have more.
     """
 
     best: list[Ranked]
-    total: int
+    matches: Mapping[int, int]
     weights: Mapping[str, float]
 
+    @property
+    def total(self) -> int:
+        """The number of events that match, by the index."""
+        return sum(self.matches.values())
 
-def rank(segments: Sequence[SegmentMatches], query: Query, most: int) -> Ranking:
+
+def rank(
+    segments: Sequence[SegmentMatches],
+    query: Query,
+    most: int,
+    *,
+    per_session: int | None = None,
+) -> Ranking:
     """Rank the events of all segments; of equal scores, the newest event is first.
 
     Without words, the newest events come first.
 
-    segments: of equal times, events of an earlier segment in this order come first.
-    most:     the number of events to return.
+    segments:    of equal times, events of an earlier segment in this order come first.
+    most:        the number of events to return.
+    per_session: further events of a session are returned only if other sessions have
+                 too few.  None means that sessions do not matter.
     """
-    total = sum(len(segment.matching()) for segment in segments)
+    matches: Counter[int] = Counter()
+    for segment in segments:
+        matches[segment.session] += len(segment.matching())
+    choice = _Choice(segments, most, per_session)
     if not query.terms:
-        return Ranking(_newest(segments, most), total, {})
+        return Ranking(_newest(segments, choice), matches, {})
     weights = _weights(segments, query)
-    scores = _Scores(segments, weights, most)
+    scores = _Scores(segments, weights, choice)
     for term in sorted(weights, key=lambda term: (-weights[term], term)):
         scores.add(term)
-    return Ranking(scores.best(), total, weights)
+    return Ranking(scores.best(), matches, weights)
 
 
-def _newest(segments: Sequence[SegmentMatches], most: int) -> list[Ranked]:
-    def by_time() -> list[tuple[int, int, int]]:
-        places: list[tuple[int, int, int]] = []
-        for number, segment in enumerate(segments):
-            for place in segment.matching():
-                places.append((segment.times[place], -number, place))
-        return places
+# A score and a time, the negative number of a segment, and a place in it.  The greatest
+# is the best.
+_Entry: TypeAlias = tuple[float, int, int, int]
 
-    newest = heapq.nlargest(most, by_time())
-    return [Ranked(0.0, -number, place) for _, number, place in newest]
+
+class _Choice:
+    """The choice of the best events of a search: how many, and how many of a session.
+
+    most, per_session: as in ``rank``.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[SegmentMatches],
+        most: int,
+        per_session: int | None,
+    ) -> None:
+        self.most = most
+        self.per_session = per_session
+        self._session_of = [segment.session for segment in segments]
+
+    def best_of(self, entries: Sequence[_Entry]) -> list[Ranked]:
+        """Return the best entries, in their order."""
+        within, beyond = self._best_and_others(entries)
+        if len(within) < self.most:
+            within += beyond[: self.most - len(within)]
+            within.sort(reverse=True)
+        return [Ranked(score, -number, place) for score, _, number, place in within]
+
+    def is_full(self, entries: Sequence[_Entry]) -> bool:
+        """Whether sessions have enough entries without those beyond their bound."""
+        within, _ = self._best_and_others(entries)
+        return len(within) == self.most
+
+    def _best_and_others(
+        self, entries: Sequence[_Entry]
+    ) -> tuple[list[_Entry], list[_Entry]]:
+        """Return the best entries within the bound of sessions, and better ones beyond.
+
+        Both are in their order.
+        """
+        if self.per_session is None:
+            return heapq.nlargest(self.most, entries), []
+        best = heapq.nlargest(self.most * _WIDER, entries)
+        within, beyond = self._divided(best)
+        if len(within) < self.most and len(best) < len(entries):
+            within, beyond = self._divided(sorted(entries, reverse=True))
+        return within, beyond
+
+    def _divided(self, entries: Iterable[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
+        """Divide entries in their order, until enough are within the bound."""
+        within: list[_Entry] = []
+        beyond: list[_Entry] = []
+        of_session: Counter[int] = Counter()
+        for entry in entries:
+            if len(within) == self.most:
+                break
+            session = self._session_of[-entry[2]]
+            if of_session[session] == self.per_session:
+                beyond.append(entry)
+            else:
+                of_session[session] += 1
+                within.append(entry)
+        return within, beyond
+
+
+def _newest(segments: Sequence[SegmentMatches], choice: _Choice) -> list[Ranked]:
+    entries: list[_Entry] = []
+    for number, segment in enumerate(segments):
+        for place in segment.matching():
+            entries.append((0.0, segment.times[place], -number, place))
+    return choice.best_of(entries)
 
 
 def _weights(segments: Sequence[SegmentMatches], query: Query) -> dict[str, float]:
@@ -154,11 +238,12 @@ class _Scores:
         self,
         segments: Sequence[SegmentMatches],
         weights: Mapping[str, float],
-        most: int,
+        choice: _Choice,
     ) -> None:
         self._segments = segments
         self._weights = weights
-        self._most = most
+        self._choice = choice
+        self._accepts_new = True
         self._scores: dict[int, float] = {}
         documents = 0
         length = 0
@@ -175,7 +260,9 @@ class _Scores:
         If enough events score so high that none without a rarer term can pass them,
         only events with a score are looked at.
         """
-        accepts_new = self._threshold() <= self._bound
+        if self._accepts_new and self._are_decided():
+            self._accepts_new = False
+        accepts_new = self._accepts_new
         weight = self._weights[term]
         self._bound -= (K1 + 1) * weight
         scores = self._scores
@@ -199,18 +286,28 @@ class _Scores:
                 norm = constant + per_length * lengths[place]
                 scores[event] = before + weight * count * (K1 + 1) / (count + norm)
 
-    def _threshold(self) -> float:
-        """Return the score that the last of the best events has so far."""
-        if len(self._scores) < self._most or not self._most:
-            return 0.0
-        return heapq.nlargest(self._most, self._scores.values())[-1]
+    def _are_decided(self) -> bool:
+        """Whether no event without a score can become one of the best."""
+        most = self._choice.most
+        if len(self._scores) < most or not most:
+            return False
+        # The best events of few sessions pass this test first.
+        if heapq.nlargest(most, self._scores.values())[-1] <= self._bound:
+            return False
+        if self._choice.per_session is None:
+            return True
+        entries: list[_Entry] = []
+        for event, score in self._scores.items():
+            if score > self._bound:
+                number, place = divmod(event, SEGMENT)
+                entries.append((score, 0, -number, place))
+        return self._choice.is_full(entries)
 
     def best(self) -> list[Ranked]:
         """Return the events with the highest scores."""
-        scored: list[tuple[float, int, int, int]] = []
+        entries: list[_Entry] = []
         for event, score in self._scores.items():
             number, place = divmod(event, SEGMENT)
             time = self._segments[number].times[place]
-            scored.append((round(score, _DIGITS), time, -number, place))
-        best = heapq.nlargest(self._most, scored)
-        return [Ranked(score, -number, place) for score, _, number, place in best]
+            entries.append((round(score, _DIGITS), time, -number, place))
+        return self._choice.best_of(entries)

@@ -394,6 +394,14 @@ def search(
     limit: Annotated[
         int, typer.Option(metavar="N", min=0, help="Show at most N events.")
     ] = 20,
+    per_session: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Show at most N events of a session while others match; 0: any.",
+        ),
+    ] = 5,
 ) -> output.Result:
     """Find events by words, phrases and filters, the best first.
 
@@ -407,7 +415,9 @@ def search(
     store = call.store()
     user = options.reader(store, user)
     session = options.optional_session_name(store, user, session)
-    result = store.search_with_total(user, query, session_id=session, limit=limit)
+    result = store.search_with_total(
+        user, query, session_id=session, limit=limit, per_session=per_session
+    )
     if not result.hits:
         options.sessions(store, user, session)  # raises for a mistyped name
     if result.unreadable:
@@ -424,17 +434,27 @@ def search(
         names = [hit.session_id for hit in result.hits]
         titles = titles_of(store.log, user, names, now=store.clock())
         short = options.names_in_lists(store, user) if screen.cuts else {}
-        for hit in result.hits:
-            name = output.shown_in_line(short.get(hit.session_id, hit.session_id))
-            title = output.cut(titles.get(hit.session_id, ""), _TITLE_WIDTH)
-            screen.line(
-                f"{name} {hit.seq}  ",
-                (hit.type, "bold"),
-                f"  {hit.ts:%Y-%m-%d}",
-                cut=output.shown_in_line(f"  {title}") if title else "",
-            )
-            for line in _excerpt_lines(hit, min(screen.width, _WIDEST) - _INDENT):
-                screen.line(" " * _INDENT, *line)
+        for hits in result.by_session():
+            session_id = hits[0].session_id
+            name = output.shown_in_line(short.get(session_id, session_id))
+            title = output.cut(titles.get(session_id, ""), _TITLE_WIDTH)
+            for hit in hits:
+                screen.line(
+                    f"{name} {hit.seq}  ",
+                    (hit.type, "bold"),
+                    f"  {hit.ts:%Y-%m-%d}",
+                    cut=output.shown_in_line(f"  {title}") if title else "",
+                )
+                for line in _excerpt_lines(hit, min(screen.width, _WIDEST) - _INDENT):
+                    screen.line(" " * _INDENT, *line)
+            more = hits[0].more_in_session
+            if more and session is None:
+                most = "" if result.total_is_exact else "at most "
+                screen.line(
+                    " " * _INDENT,
+                    (f"{most}{more:,} more in this session", "dim"),
+                    f" (--session {name})",
+                )
         shown = len(result.hits)
         if not result.total:
             screen.line("no event matches")
