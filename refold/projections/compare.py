@@ -632,6 +632,17 @@ class Walk:
 
     def steps(self) -> Iterator[tuple[Moment, datetime, Rendered]]:
         """Yield the requests with their times, oldest first, each built on demand."""
+        for moment, clock in self._stops():
+            yield moment, clock, self._requests.next(self._outline, self.derived)
+            self._sent += 1
+
+    def go_to_end(self) -> None:
+        """Go through all moments, and decide as usual, without building requests."""
+        for _ in self._stops():
+            self._sent += 1
+
+    def _stops(self) -> Iterator[tuple[Moment, datetime]]:
+        """Yield each moment with its time, after the decisions before it."""
         moment_at = {moment.events_before: moment for moment in self.moments}
         later_parts: set[int] = set()
         for moment in self.moments:
@@ -651,8 +662,7 @@ class Walk:
             if decides:
                 self._decide(clock)
             if called is not None:
-                yield called, clock, self._requests.next(self._outline, self.derived)
-                self._sent += 1
+                yield called, clock
             decided_at = clock if decides else None
             self._wait(clock, event.ts, decided=decided_at)
             self._fold(index)
@@ -718,6 +728,9 @@ class Walk:
             events=self._requests.within(((decided.first_seq, decided.last_seq),)),
             summaries=self.derived,
             edits=self._outline.edits,
+            replaced=self._requests.within(
+                compaction.replaced_spans(decided, self.derived, self._outline.edits)
+            ),
         )
         try:
             written = write_summary(

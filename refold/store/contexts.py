@@ -24,6 +24,7 @@ from refold.projections.context.compaction import (
     Compaction,
     Source,
     new_spans,
+    replaced_spans,
     source_of,
 )
 from refold.projections.context.edits import Edit, HistoryEdited
@@ -590,7 +591,7 @@ class Viewer:
         compaction = Compaction.of(summary, reader=reader)
         stream = self.stream._replace(stream=envelope.stream)
         try:
-            source = self.source(stream, compaction, edits)
+            source = self.source(stream, compaction, edits, with_replaced=False)
         except ValueError:
             return False
         return source.digest == summary.source_digest
@@ -600,12 +601,16 @@ class Viewer:
         derived: StreamId,
         compaction: Compaction,
         edits: Sequence[Edit] | None = None,
+        *,
+        with_replaced: bool = True,
     ) -> Source:
         """Read the events and summaries that a compaction summarises.
 
         derived: the stream of the summaries that the compaction absorbs.
         edits:   the edits in the outline that the compaction was decided on; None reads
                  them.
+        with_replaced: whether to read the events that the client replaced, too.  The
+                 digest of the source does not depend on them.
 
         Raises ValueError if a summary is missing.
         """
@@ -613,7 +618,17 @@ class Viewer:
         events = self.history.read_spans(new_spans(compaction, absorbed))
         if edits is None:
             edits = self.history.edits(upto=compaction.decided_at_seq)
-        return source_of(compaction, events=events, summaries=absorbed, edits=edits)
+        replaced: list[Envelope] = []
+        if with_replaced:
+            spans = replaced_spans(compaction, absorbed, edits)
+            replaced = list(self.history.read_spans(spans))
+        return source_of(
+            compaction,
+            events=events,
+            summaries=absorbed,
+            edits=edits,
+            replaced=replaced,
+        )
 
 
 # The fields that an adopted summary copies from the original summary.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -19,6 +19,8 @@ from refold.store import Session
 from tests.importers.samples import (
     SESSION,
     answered,
+    returned,
+    use,
     user_entry,
     words,
     write_lines,
@@ -182,6 +184,97 @@ def test_words_stay_after_two_compactions_of_the_client(
     assert missing(user_words(24), context) == []
     assert "The gate is painted." in context
     assert "the gate stays locked" not in context
+
+
+def edited(number: int, path: str, parent_text: str = "") -> list[Entry]:
+    """A turn in which the agent edits a file."""
+    call_id = f"edit-{number}"
+    arguments = {"file_path": path, "old_string": "a", "new_string": "b"}
+    return [
+        user_entry(f"u{number}", parent_text or request(number)),
+        answered(f"c{number}", f"k{number}", use(call_id, "Edit", **arguments)),
+        user_entry(f"e{number}", [returned(call_id)]),
+        answered(f"a{number}", f"m{number}", words(f"Part {number} is done. " * 8)),
+    ]
+
+
+EARLY: Final = [f"/home/ada/fence/src/part_{number}.py" for number in range(1, 9)]
+
+
+def with_files(*, until: int) -> list[Entry]:
+    """A session whose client compacts after it edited files, and turns after it."""
+    chain: list[Entry] = []
+    for number, path in enumerate(EARLY, start=1):
+        chain += edited(number, path)
+    chain += compacted_by_client(1, f"a{len(EARLY)}")
+    for number in range(len(EARLY) + 1, until + 1):
+        chain += edited(number, "/home/ada/fence/src/late.py")
+    return chained(*chain)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("way", ["imported", "captured"])
+def test_files_from_before_a_clients_compaction_stay(
+    spec: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = (16, 24, 32)
+    stages = [with_files(until=end) for end in ends]
+
+    with recorded(way, stages, monkeypatch) as sessions:
+        for session in sessions:
+            view = session.prepare(spec)
+            context = text_of(view)
+
+            assert view.spans[0].kind == "summary", "Refold compacted"
+            names = [path.rpartition("/")[2] for path in (*EARLY, "late.py")]
+            assert missing(names, context) == []
+        assert session.verify().problems == []
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_rebuild_names_files_from_before_a_clients_compaction(
+    spec: str, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path, with_files(until=32), f"{SESSION}.jsonl")
+    with refold.open("memory://") as store:
+        store.import_transcript(path, user_id="ada")
+        rebuilt = list(store.rebuild(spec))
+        session = store.session(user_id="ada", session_id=SESSION)
+        context = text_of(session.context(spec))
+
+    assert sum(result.compactions for result in rebuilt) > 0
+    names = [path.rpartition("/")[2] for path in EARLY]
+    assert missing(names, context) == []
+
+
+def test_files_stay_after_two_compactions_of_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = with_files(until=16)
+    later = compacted_by_client(2, "a16", "SECOND SUMMARY\nThe gate is painted.")
+    for number in range(17, 30):
+        later += edited(number, "/home/ada/fence/src/last.py")
+    both = [*first, *chained(*later)]
+
+    with recorded("imported", [first, both], monkeypatch) as sessions:
+        for session in sessions:
+            context = text_of(session.prepare(SPECS[0]))
+
+    names = [path.rpartition("/")[2] for path in EARLY]
+    assert missing([*names, "late.py", "last.py"], context) == []
+
+
+def test_an_earlier_version_names_no_files_from_before_a_clients_compaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params = {"full_turns": 1, "cached_turns": 2}
+    before = parse({"name": "turn_window", "version": 7, "params": params})
+
+    with recorded("imported", [with_files(until=16)], monkeypatch) as sessions:
+        context = text_of(next(sessions).prepare(before))
+
+    assert "late.py" in context
+    assert "part_3.py" not in context
 
 
 def test_a_branch_that_compacted_and_was_abandoned_protects_nothing(

@@ -9,6 +9,7 @@ import pytest
 import refold
 from refold.domain.events import AgentResponse, HumanReview, UserInput
 from refold.projections.context.choices import subject_of
+from refold.projections.context.limits import LONGEST_ANSWER
 from refold.store import SessionStore
 from tests.projections.logs import call, result
 from tests.projections.test_protected import STRATEGIES, messages, sent_text
@@ -69,6 +70,8 @@ def test_a_short_answer_has_what_it_is_about(
     answer: str, offer: str, subject: str
 ) -> None:
     assert subject_of(answer, offer) == subject
+    if len(answer) <= LONGEST_ANSWER:
+        assert subject_of(answer, offer, at_length=True) == subject
 
 
 @pytest.mark.parametrize(
@@ -98,6 +101,7 @@ def test_a_short_answer_has_what_it_is_about(
 )
 def test_other_short_messages_are_about_nothing(answer: str, offer: str) -> None:
     assert subject_of(answer, offer) == ""
+    assert subject_of(answer, offer, at_length=True) == ""
 
 
 @pytest.fixture

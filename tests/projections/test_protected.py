@@ -555,6 +555,72 @@ def test_a_view_names_the_judgments_that_it_leaves_out(store: SessionStore) -> N
     assert "reflections and verdicts were left out: seqs" in cut.reason
 
 
+def _full_of_words(store: SessionStore, *, remarks: int) -> Session:
+    """A session with an early verdict, and more words than a small budget has."""
+    session = store.session(user_id="ada", session_id="full-of-words")
+    session.append([UserInput(text="Check the answers."), REFLECTION, VERDICTS])
+    for number in range(remarks):
+        text = f"Remark {number}. " + "and so on and on " * 20
+        session.append([UserInput(text=text), AgentResponse(text="Yes, of course.")])
+    return session
+
+
+def test_the_newest_verdict_stays_if_words_of_the_user_fill_the_budget(
+    store: SessionStore,
+) -> None:
+    session = _full_of_words(store, remarks=80)
+
+    view = session.prepare("token_ratio:max_context_tokens=8000")
+
+    text = sent_text(view)
+    assert "verdict] 1 correct, 1 incorrect: q2 incorrect" in text
+    assert "reflection] not passed, " in text
+    assert all(f"Remark {number}. and so on" in text for number in range(80))
+    (cut,) = [cut for cut in view.cuts if cut.section == "protected"]
+    assert "the oldest messages were shortened" in cut.reason
+    assert "left out" not in cut.reason
+
+
+def test_the_newest_verdict_gives_way_before_a_message_is_left_out() -> None:
+    asked = [UserInput(text=f"Remark {number} of many.") for number in range(60)]
+    rows = log_of(REFLECTION, VERDICTS, *asked)
+    messages_alone = protected(log_of(*asked), 9_000).tokens
+
+    content = protected(rows, messages_alone, keeps_traces=True)
+
+    assert [part.label for part in content.words] == ["user"] * 60
+    assert content.left_out == ()
+    assert content.left_out_judgments == (1, 2)
+
+
+def test_pasted_parts_give_way_before_verdicts() -> None:
+    pasted = "Look at this log:\n```\n" + "12:00 connection lost\n" * 60 + "```\n"
+    text = pasted + "Why? It worked before. " * 100
+    rows = log_of(UserInput(text=text), UserInput(text="And?"), VERDICTS)
+    everything = protected(rows, 9_000)
+
+    content = protected(rows, everything.tokens - 20, keeps_traces=True)
+
+    assert everything.tokens == content.tokens
+    assert judgments_in(content) == judgments_in(everything)
+    assert content.shortened
+    assert not content.shortened_judgments
+
+
+def test_an_earlier_version_gives_up_verdicts_before_it_shortens_words(
+    store: SessionStore,
+) -> None:
+    session = _full_of_words(store, remarks=80)
+    params = {"max_context_tokens": 8000}
+    before = spec.parse({"name": "token_ratio", "version": 7, "params": params})
+
+    view = session.prepare(before)
+
+    assert "verdict]" not in sent_text(view)
+    (cut,) = [cut for cut in view.cuts if cut.section == "protected"]
+    assert "reflections and verdicts were left out: seqs 2-3" in cut.reason
+
+
 @pytest.mark.parametrize("spec_text", ["keep_all", STRATEGIES[1]])
 def test_a_decision_has_the_note_of_the_person_who_decided(
     store: SessionStore, spec_text: str

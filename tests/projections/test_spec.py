@@ -133,7 +133,7 @@ def test_the_fingerprint_is_of_name_version_and_all_parameters() -> None:
     assert strategy.fingerprint == digest(
         {
             "name": "turn_window",
-            "version": 7,
+            "version": 8,
             "params": {
                 "open_calls_after": 3,
                 "full_turns": 4,

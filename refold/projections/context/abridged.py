@@ -436,7 +436,13 @@ class Abridged:
             first_turn=source.first_turn,
             summaries=source.summaries,
         )
-        ledger = Ledger.of(source.summaries, turns, source.envelopes, self.tools)
+        ledger = Ledger.of(
+            source.summaries,
+            turns,
+            source.envelopes,
+            self.tools,
+            replaced=source.replaced,
+        )
         if source.user_stays:
             turns = _without_words_of_user(turns)
         if source.judgments_stay:
@@ -658,9 +664,15 @@ def _without_judgments(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
 
 
 def _most_tokens(source: Source) -> int:
-    """Return the most tokens of a summary, by its earlier summaries and new events."""
+    """Return the most tokens of a summary, by its earlier summaries and new events.
+
+    The calls that the client replaced count as new events.
+    """
     earlier = sum(map(estimate_text, source.summaries))
     new = max(0, estimate_text(source.text) - earlier)
+    for envelope in source.replaced:
+        if isinstance(envelope.payload, ToolCall):
+            new += envelope.token_estimate
     return max(earlier + new // _SOURCE_SHARE, _FEWEST_TOKENS)
 
 
@@ -686,7 +698,9 @@ def with_ledger(source: Source, text: str, *, most_tokens: int) -> tuple[str, st
         first_turn=source.first_turn,
         summaries=source.summaries,
     )
-    ledger = Ledger.of(source.summaries, turns, source.envelopes)
+    ledger = Ledger.of(
+        source.summaries, turns, source.envelopes, replaced=source.replaced
+    )
     shown = ledger.shown(text, most_tokens)
     room = source.words - markup.own_words(shown)
     cut = text
@@ -723,19 +737,29 @@ class Ledger:
         turns: Iterable[AbridgedTurn],
         envelopes: Iterable[Envelope],
         tools: Tools = TOOLS,
+        *,
+        replaced: Sequence[Envelope] = (),
     ) -> Ledger:
         """Make the ledger of summaries, and of the turns and calls after them.
 
-        turns: of ``envelopes``.
-        tools: the readers of calls, by tool.
+        turns:    of ``envelopes``.
+        tools:    the readers of calls, by tool.
+        replaced: events before the summaries, of which it names the files.
         """
         ledger = cls()
+        replaced_turns: list[AbridgedTurn] = []
+        if replaced:
+            replaced_turns = abridged_turns(replaced, tools, first_turn=1)
+        for turn in replaced_turns:
+            ledger._mention_items(turn, _FILE_LISTS)
         for text in summaries:
             ledger._read_ledger(text)
             ledger._read_turns(text)
         ledger._count_earlier_uses()
         if not ledger._uncommitted.has_commit:
             ledger._uncommitted.begin(ledger._places_of("changed"), has_commit=False)
+            for seq, action in _actions_in(replaced, tools):
+                ledger._read_action(action, _place_in(replaced_turns, seq))
         turns = list(turns)
         envelopes = list(envelopes)
         for envelope in envelopes:
@@ -746,12 +770,16 @@ class Ledger:
         for seq, action in _actions_in(envelopes, tools):
             ledger._read_action(action, _place_in(turns, seq))
         for turn in turns:
-            place = turn.last if turn.number is None else turn.number
-            for name, kind in _KIND_OF_LIST.items():
-                for item in turn.lists.get(name, []):
-                    line = _short(" ".join(item.split()), _LONGEST_NAME)
-                    ledger._mention(line, kind, place)
+            ledger._mention_items(turn, _KIND_OF_LIST)
         return ledger
+
+    def _mention_items(self, turn: AbridgedTurn, lists: Iterable[str]) -> None:
+        """Mention the items of these lists of a turn."""
+        place = turn.last if turn.number is None else turn.number
+        for name in lists:
+            for item in turn.lists.get(name, []):
+                line = _short(" ".join(item.split()), _LONGEST_NAME)
+                self._mention(line, _KIND_OF_LIST[name], place)
 
     def _read_action(self, action: Action, place: int) -> None:
         """Follow the files that are changed, and the commits."""

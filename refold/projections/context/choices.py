@@ -1,13 +1,13 @@
-"""The words of the agent that a short answer is about: "2", "yes", "the second one"."""
+"""The words of the agent that an answer is about: "2", "yes", "let's go with A"."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from refold.projections.context.excerpts import cut_to_sentences
-from refold.projections.context.limits import LONGEST_ANSWER
+from refold.projections.context.limits import LONGEST_ANSWER, LONGEST_CHOICE
 
 _LONGEST_OPTION: Final = 160
 _MOST_OPTIONS: Final = 3
@@ -82,29 +82,48 @@ _MARKUP: Final = re.compile(r"\*\*|^[ \t]*(?:[-*+•>]|#{1,6})[ \t]+")
 _QUESTION: Final = re.compile(r"(?<![^.!?。！？\n])[^.!?。！？\n]++[?？]")
 
 
-def subject_of(answer: str, offer: str) -> str:
-    """Return the words of the agent that a short answer of the user is about.
+def subject_of(answer: str, offer: str, *, at_length: bool = False) -> str:
+    """Return the words of the agent that an answer of the user is about.
 
     These are the options that it chose, or else the question that it agrees or
     disagrees with.
 
-    answer: the message of the user.
-    offer:  the text of the agent before it.
+    answer:    the message of the user.
+    offer:     the text of the agent before it.
+    at_length: whether an answer may also be long, and name options anywhere.
 
     Returns an empty text for a message that no text of the agent explains.
     """
     answer = answer.strip()
-    if len(answer) > LONGEST_ANSWER:
+    is_long = len(answer) > LONGEST_ANSWER
+    if is_long and not at_length:
         return ""
     offer = _FENCED.sub("", offer).rstrip()
     question = _question_at_end(offer)
-    if _ASKS_NUMBER.search(question):
+    if _ASKS_NUMBER.search(question) and not is_long:
         return _shown(question)
     if question or _LETS_CHOOSE.search(offer):
-        chosen = _chosen(answer, list(_OPTION.finditer(offer)))
+        chosen: list[str] = []
+        if not is_long and not (at_length and _COUNTS_OTHERS.match(answer)):
+            chosen = _chosen(answer, list(_OPTION.finditer(offer)))
+        if not chosen and at_length:
+            chosen = _named_options(answer, offer)
         if chosen:
             return "; ".join(_shown(option) for option in chosen[:_MOST_OPTIONS])
-    return _shown(question) if _AGREES.match(answer) else ""
+    agreement = _AGREES_AT_LENGTH if is_long else _AGREES
+    return _shown(question) if agreement.match(answer) else ""
+
+
+def may_answer(text: str) -> bool:
+    """Whether a message may be an answer that words of the agent explain."""
+    text = text.strip()
+    if len(text) <= LONGEST_ANSWER:
+        return True
+    if len(text) > LONGEST_CHOICE:
+        return False
+    if _AGREES_AT_LENGTH.match(text):
+        return True
+    return next(_references(text), None) is not None
 
 
 def _question_at_end(offer: str) -> str:
@@ -145,3 +164,220 @@ def _shown(line: str) -> str:
     """Return a line of an answer without its markup, cut to its limit."""
     plain = _MARKUP.sub("", line)
     return cut_to_sentences(" ".join(plain.split()), _LONGEST_OPTION)
+
+
+# ---- Options that a message names anywhere ----
+
+
+class _Reference(NamedTuple):
+    """The place at which a message names an option.
+
+    label:   the option's letter, or its number in digits; empty for an ordinal.
+    ordinal: the place in the list, from 0, or -1 for the last one.
+    """
+
+    place: int
+    label: str
+    ordinal: int = 0
+
+
+class _Option(NamedTuple):
+    label: str
+    text: str
+
+
+_CHINESE_NUMBERS: Final = {
+    "一": "1",
+    "二": "2",
+    "两": "2",
+    "三": "3",
+    "四": "4",
+    "五": "5",
+}
+_OPTION_NOUN: Final = (
+    r"(?:options?|approach(?:es)?|variants?|alternatives?|solutions?|proposals?"
+    r"|suggestions?|choices?)"
+)
+_CHINESE_NOUN: Final = r"(?:方案|选项|做法|办法|方法|思路|方式)"
+_CHINESE_LABEL: Final = r"(?:\d{1,2}|[A-Ha-h]|[一二两三四五])"
+# An option on a line of its own, also as "Option A (recommended)" and "方案一".
+_LABELLED_LINE: Final = re.compile(
+    r"^[ \t]*(?:[-*+•>][ \t]+|#{1,6}[ \t]+)?\**"
+    rf"(?:(?:{_OPTION_NOUN}[ \t]*|{_CHINESE_NOUN}[ \t]*)(?P<chinese>[一二两三四五])"
+    rf"|(?:(?:{_OPTION_NOUN}|{_CHINESE_NOUN})[ \t]*)?(?P<label>\d{{1,2}}|[A-H]))"
+    r"\**(?:[ \t]*[(（][^()（）\n]{1,40}[)）])?\**[ \t]*[.):：、—–-]\**[ \t]*\S.*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+# Options inside of a sentence: "(A) rewrite it or (B) patch it".
+_INLINE: Final = re.compile(r"(?<![\w(])\(?(?P<label>[A-H]|[1-9])\)\s+(?=\S)")
+_END_OF_INLINE: Final = re.compile(r"[?？\n]|[.。](?:\s|$)")
+_LONGEST_INLINE: Final = 200
+# Text that is not the user's: code, quotations, and quoted lines.
+_QUOTED: Final = re.compile(
+    r"`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|^[ \t]*>[^\n]*", re.MULTILINE
+)
+# Verbs with which a message chooses, up to the words in front of the label.
+_CHOOSES: Final = (
+    r"\b(?:(?:go(?:ing)?|proceed|stick|start|continue|agree|happy|fine|ok|okay)"
+    r"(?: ahead)? with|(?:opt|vote|vot(?:ing)|settle) (?:for|on)|in favou?r of"
+    r"|lean(?:ing)? (?:towards?|to)|go(?:ing)? for"
+    r"|do|pick|choose|chose|take|use|prefer|favou?r|implement|try"
+    r"|like|want|so|then|(?:choice|pick|vote|preference|decision) is)"
+)
+# The words after a bare label: "A because …", "B over C".
+_AFTER_LABEL: Final = (
+    r"(?=\s*(?:[,.;:!)，。；！）]|$)|\s+[-–—(]"
+    r"|\s+(?:it is|because|since|but|over|instead|please|for now"
+    r"|as (?:it|that|this|you|we)"
+    r"|and (?:then|also|please|make|keep|add|do|not|drop|skip|let|see|check)"
+    r"|then|here|though|with|so (?:that|we)|if)\b)"
+)
+_BARE_LABEL: Final = r"(?:[A-H]|\d{1,2})(?![A-Za-z0-9_%]|\.\d)"
+_BETWEEN_LABELS: Final = r"\s*(?:,|and\b|or\b|&|\+|over\b|rather than|instead of)\s*"
+_BARE: Final = rf"{_BARE_LABEL}(?:{_BETWEEN_LABELS}{_BARE_LABEL})*"
+_ORDINAL: Final = r"(?:first|second|third|fourth|fifth|last)"
+_OF_LIST: Final = (
+    r"(?:option|approach|variant|alternative|solution|proposal|suggestion|choice)"
+)
+_CHINESE_CHOOSES: Final = r"(?:选择?|用|采用|就|走|按|要|倾向于?|同意|支持|那就)"
+_NAMED_ANYWHERE: Final = re.compile(
+    # "option B", "approach 2 and 3"
+    rf"\b(?i:{_OPTION_NOUN})\s+\(?#?(?P<named>{_BARE}(?!-)|[b-h](?![\w.'’-]))"
+    # "go with A because", "I prefer B."
+    rf"|(?i:{_CHOOSES})(?: both)?(?: either)? (?:#|(?i:number|no\.) )?\(?"
+    rf"(?P<bare>{_BARE})\)?{_AFTER_LABEL}"
+    # "the second option"
+    rf"|\b(?i:the (?P<ordinal>{_ORDINAL}) {_OF_LIST})\b"
+    # "go with the second one"
+    rf"|(?i:{_CHOOSES} the (?P<one>{_ORDINAL})(?: one\b|{_AFTER_LABEL}))"
+    # "就用方案A", "选项 2"
+    rf"|{_CHINESE_NOUN}\s*(?P<chinese>{_CHINESE_LABEL})(?![A-Za-z0-9_种个]|\.\d)"
+    # "就用 A 吧", "选 2"
+    rf"|{_CHINESE_CHOOSES}\s*(?P<chosen>[A-H]|\d{{1,2}})"
+    r"(?=\s*(?:吧|，|。|；|！|,|\.|、|因为|但|方案|$))"
+    # "第二个方案", "选第二个"
+    rf"|第(?P<nth>[一二三四五1-5])\s*[个种条项]?{_CHINESE_NOUN}"
+    rf"|{_CHINESE_CHOOSES}\s*第(?P<picked>[一二三四五1-5])\s*[个种条项]",
+    re.MULTILINE,
+)
+_BEGINS_SENTENCE: Final = re.compile(
+    r"(?:^|(?<=[.!?。！？]\s))[ \t]*(?P<label>[A-H])"
+    r"(?:,\s|，|\s+[-–—]\s|\s+(?:it is|please)\b)",
+    re.MULTILINE,
+)
+# "第二个测试": the second test, not the second option.
+_COUNTS_OTHERS: Final = re.compile(
+    rf"\W*+第[一二三四五][个种条项](?!{_CHINESE_NOUN}|[吧就更比较好可也对行])[\u4e00-\u9fff]"
+)
+_AGREES_AT_LENGTH: Final = re.compile(
+    r"\W*+(?:yes|yep|yeah|yup|sure|no|nope|agreed|agree|sounds good|looks good"
+    r"|go ahead|correct|exactly|yes please|好的?|可以的?|是的?|对的?|行|不用?|嗯|同意)"
+    r"(?=[,.!;:，。！；、]|\s[-–—]\s)",
+    re.IGNORECASE,
+)
+
+
+# A letter inside of a word is no label.
+_ONE_OF_LABELS: Final = re.compile(
+    r"(?<![A-Za-z])[A-Ha-h](?![A-Za-z])|\d{1,2}|[一二两三四五]"
+)
+
+
+def _references(text: str) -> Iterator[_Reference]:
+    """Yield the places at which a message names an option, in its own words."""
+    own = _QUOTED.sub(_blank, _FENCED.sub(_blank, text))
+    for named in _NAMED_ANYWHERE.finditer(own):
+        yield from _references_of(named)
+    if len(_ITEM.findall(own)) <= 1:
+        for begin in _BEGINS_SENTENCE.finditer(own):
+            yield _Reference(begin.start("label"), begin["label"])
+
+
+def _blank(quoted: re.Match[str]) -> str:
+    """Return as many spaces, so that places stay the same."""
+    return " " * len(quoted[0])
+
+
+def _references_of(named: re.Match[str]) -> Iterator[_Reference]:
+    place = named.start()
+    ordinal = named["ordinal"] or named["one"]
+    nth = named["nth"] or named["picked"]
+    if ordinal:
+        yield _Reference(place, "", _ORDINALS[ordinal.lower()])
+    elif nth:
+        yield _Reference(place, "", int(_CHINESE_NUMBERS.get(nth, nth)) - 1)
+    else:
+        labels = named["named"] or named["bare"] or named["chinese"] or named["chosen"]
+        for label in _ONE_OF_LABELS.findall(labels):
+            if label.isascii() or len(labels) == 1:
+                yield _Reference(place, _CHINESE_NUMBERS.get(label, label.upper()))
+
+
+def _named_options(answer: str, offer: str) -> list[str]:
+    """Return the options of an offer that an answer names, in its order."""
+    options = _options_in(offer)
+    chosen: list[str] = []
+    for reference in sorted(_references(answer)):
+        option = _option_of(reference, options)
+        if option is not None and option.text not in chosen:
+            chosen.append(option.text)
+    return chosen
+
+
+def _options_in(offer: str) -> list[_Option]:
+    """Return the options of the newest list in an offer."""
+    lines = [
+        _Option(_label_of(line["chinese"] or line["label"]), line[0])
+        for line in _LABELLED_LINE.finditer(offer)
+    ]
+    if len(lines) < _FEWEST_OPTIONS:
+        lines = _inline_options(offer)
+    for index in range(len(lines) - 1, -1, -1):
+        if lines[index].label in ("1", "A"):
+            return lines[index:]
+    return lines
+
+
+_FEWEST_OPTIONS: Final = 2
+
+
+def _label_of(label: str) -> str:
+    return _CHINESE_NUMBERS.get(label, label.upper())
+
+
+def _inline_options(offer: str) -> list[_Option]:
+    """Return the options inside of the sentences of an offer."""
+    labels = list(_INLINE.finditer(offer))
+    options: list[_Option] = []
+    for index, label in enumerate(labels):
+        end = min(len(offer), label.start() + _LONGEST_INLINE)
+        if index + 1 < len(labels):
+            end = min(end, labels[index + 1].start())
+        sentence_end = _END_OF_INLINE.search(offer, label.end(), end)
+        if sentence_end is not None:
+            end = sentence_end.start()
+        text = _JOINING_WORD.sub("", offer[label.start() : end])
+        options.append(_Option(_label_of(label["label"]), text))
+    return options if len(options) >= _FEWEST_OPTIONS else []
+
+
+_JOINING_WORD: Final = re.compile(r"[,;，；]?\s*(?:\b(?:or|and)\b|或者?|还是)?\s*\Z")
+
+
+def _option_of(reference: _Reference, options: Sequence[_Option]) -> _Option | None:
+    """Return the option that a reference names; None if the offer lacks it."""
+    place = reference.ordinal
+    if reference.label:
+        for option in options:
+            if option.label == reference.label:
+                return option
+        # "Option 2" of options with letters is the second one, and the reverse.
+        is_number = reference.label.isdigit()
+        if any(option.label.isdigit() == is_number for option in options):
+            return None
+        place = (
+            int(reference.label) - 1 if is_number else ord(reference.label) - ord("A")
+        )
+    if not options or place >= len(options):
+        return None
+    return options[place]

@@ -406,7 +406,8 @@ class Source:
     """The input of a summarizer.
 
     text:      the absorbed summaries, then the span's events.
-    words:     the words of the text, without the markup that Refold adds.
+    words:     the words of the text, without the markup that Refold adds.  If a
+               summary may name the files of ``replaced``, the words of its calls count.
     events:    the number of events that the text represents.
     envelopes: the events of the span that no absorbed summary stands for.
     summaries: the texts of the absorbed summaries.
@@ -417,6 +418,9 @@ class Source:
     judgments_stay: whether views show reflections and verdicts next to the summary.
     first_turn: the number of the turn of the first envelope, by which a summary names
                 turns; None names events by their seqs.
+    replaced:  inputs, calls and results that the client replaced by a summary, if that
+               summary is among the envelopes.  A ledger names their files, although
+               they are not part of the text.
     """
 
     text: str
@@ -430,6 +434,7 @@ class Source:
     user_stays: bool = False
     judgments_stay: bool = False
     first_turn: int | None = None
+    replaced: tuple[Envelope, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -443,6 +448,7 @@ def source_of(
     events: Iterable[Envelope] = (),
     summaries: Iterable[Envelope] = (),
     edits: Iterable[Edit] = (),
+    replaced: Iterable[Envelope] = (),
 ) -> Source:
     """Return the source of a compaction: absorbed summaries, then events of its span.
 
@@ -452,11 +458,17 @@ def source_of(
     events:    of the main stream, oldest first; those outside the span are ignored.
     summaries: of the derived stream; those that it does not absorb are ignored.
     edits:     of the main stream; later ones are ignored.
+    replaced:  the events at ``replaced_spans``, oldest first.
 
     Raises ValueError if an absorbed summary is missing.
     """
     absorbed = _absorbed(compaction, summaries)
     first_seq = _first_new_seq(compaction, absorbed)
+    seen_replaced: list[Envelope] = []
+    for envelope in replaced:
+        seen = seen_by(compaction.reader, envelope)
+        if seen is not None and envelope.type in _WITH_FILES:
+            seen_replaced.append(seen)
     edited = applied(edit for edit in edits if edit.at <= compaction.decided_at_seq)
     span: list[Envelope] = []
     for envelope in events:
@@ -478,7 +490,31 @@ def source_of(
         summaries=tuple(earlier),
         ends_inside_turn=compaction.ends_inside_turn and has_events,
         kind=compaction.kind,
+        replaced=tuple(seen_replaced),
     )
+
+
+# The types of events that show which files a session used, and in which turns.
+_WITH_FILES: Final = ("user_input", "tool_call", "tool_result")
+
+
+def replaced_spans(
+    compaction: Compaction, summaries: Iterable[Envelope], edits: Iterable[Edit]
+) -> Spans:
+    """Return the seqs of the events whose client's summary a compaction summarises.
+
+    summaries, edits: as for ``source_of``.
+
+    Raises ValueError if an absorbed summary is missing.
+    """
+    if compaction.kind != "session":
+        return ()
+    edited = applied(edit for edit in edits if edit.at <= compaction.decided_at_seq)
+    first_seq = _first_new_seq(compaction, _absorbed(compaction, summaries))
+    for first, last in edited.summaries:
+        if first_seq <= last and first <= compaction.last_seq:
+            return edited.replaced
+    return ()
 
 
 def new_spans(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:

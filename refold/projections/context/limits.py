@@ -27,8 +27,10 @@ def client_summary_tokens(protected_tokens: int) -> int:
     return protected_tokens // 4
 
 
-# A longer message of the user says itself what it is about.
+# A longer message of the user says itself what it is about, unless it names an option.
 LONGEST_ANSWER: Final = 80  # characters
+# A message up to this length may still choose an option by its label.
+LONGEST_CHOICE: Final = 2_000  # characters
 
 
 class Limits(BaseModel):

@@ -36,7 +36,7 @@ from refold.projections.context.edits import (
     changed_after,
     edit_of,
 )
-from refold.projections.context.limits import LONGEST_ANSWER
+from refold.projections.context.limits import LONGEST_ANSWER, LONGEST_CHOICE
 from refold.projections.context.text import task_change, tasks_of
 from refold.projections.context.units import (
     LiveSummary,
@@ -326,6 +326,7 @@ class Outline(NamedTuple):
     names_subjects:     whether short answers and decisions have their subjects.
     answers_once:       whether a text of the agent explains only the first input after
                         it.
+    names_long_answers: whether long messages have their subjects, too.
     keeps_client_summaries: whether summaries of the client are protected, with the
                         user inputs, decisions, and plans that they replaced.
     client_summaries:   the summaries of the client, oldest first.
@@ -399,6 +400,7 @@ class Outline(NamedTuple):
     excluded: bool = False
     media: tuple[MediaEvent, ...] = ()
     dropped_tokens: int = 0
+    names_long_answers: bool = False
 
     @property
     def edited(self) -> Edited:
@@ -633,6 +635,7 @@ class OutlineBuilder:
     keeps_judgments: bool
     names_subjects: bool
     answers_once: bool
+    names_long_answers: bool
     keeps_client_summaries: bool
     client_summaries: tuple[ClientSummary, ...]
     replaced_turns: int
@@ -834,8 +837,8 @@ class OutlineBuilder:
     def _subject_of(self, event: Event) -> int:
         """Return the seq of the event that explains this one; 0 for none."""
         match event:
-            case events.UserInput(text=text) if len(text.strip()) <= LONGEST_ANSWER:
-                return self.spoken
+            case events.UserInput(text=text):
+                return self.spoken if self._may_answer(text) else 0
             case events.HumanReview(bundle={"call_id": str(call_id)}):
                 key = key_of(call_id)
                 for call in self.thread.open:
@@ -847,6 +850,18 @@ class OutlineBuilder:
                     if answered.key == key:
                         return answered.seq
         return 0
+
+    def _may_answer(self, text: str) -> bool:
+        """Whether a message may be an answer to the newest text of the agent."""
+        length = len(text.strip())
+        if length <= LONGEST_ANSWER:
+            return True
+        if not (self.names_long_answers and self.spoken) or length > LONGEST_CHOICE:
+            return False
+        # A late import, because only long messages need these patterns.
+        from refold.projections.context.choices import may_answer
+
+        return may_answer(text)
 
     def _remember_subject(self, envelope: Envelope, placed: Place | None) -> None:
         """Remember an event that the next input or decision may be about."""

@@ -104,6 +104,7 @@ class Protected:
     budget:   the most tokens.
     turns:    the numbers of their turns by seq; None names events by their seqs.
     shortened: whether the budget shortened messages or plans.
+    shortened_judgments: whether it shortened reflections or verdicts.
     """
 
     words: tuple[Words, ...] = ()
@@ -113,6 +114,7 @@ class Protected:
     turns: Mapping[int, int] | None = None
     left_out_judgments: tuple[int, ...] = ()
     shortened: bool = False
+    shortened_judgments: bool = False
 
     @property
     def seqs_left_out(self) -> tuple[int, ...]:
@@ -153,7 +155,8 @@ class Protected:
     @property
     def is_cut(self) -> bool:
         """Whether the budget took something away."""
-        return self.shortened or bool(self.left_out or self.left_out_judgments)
+        has_shorter = self.shortened or self.shortened_judgments
+        return has_shorter or bool(self.left_out or self.left_out_judgments)
 
 
 def protected(
@@ -168,6 +171,8 @@ def protected(
     subjects: Mapping[int, int] = NO_SUBJECTS,
     client_summaries: Sequence[str] = (),
     replaced: Spans = (),
+    names_long_answers: bool = False,
+    keeps_traces: bool = False,
 ) -> Protected:
     """Return the protected content of these events within a budget in tokens.
 
@@ -190,6 +195,10 @@ def protected(
                    that one of them quotes is only named.
     replaced: the events that the client replaced by these summaries.  Some clients say
                    a message again after a compaction; the first one is then only named.
+    names_long_answers: whether long messages, too, have the options that they name.
+    keeps_traces: whether pasted parts give way before reflections and verdicts do, and
+                   the newest reflection and verdict keep a few words while messages
+                   without a constraint are only shortened.
     """
     rows = list(rows)
     words = [part for row in rows if (part := words_of(row)) is not None]
@@ -203,11 +212,13 @@ def protected(
     elif replaced:
         words = _without_repetitions(words, {}, turns, only=replaced)
     words = [_without_quote(part, client_summaries) for part in words]
-    words = _with_subjects(words, rows, subjects)
+    words = _with_subjects(words, rows, subjects, at_length=names_long_answers)
     content = Protected(tuple(words), (), _total(words), budget, turns)
     without_judgments = (
         _newest_judgments if keeps_newest_judgments else _without_oldest_judgments
     )
+    if keeps_traces:
+        return _within_budget(content)
     content = without_judgments(content, int(budget * _JUDGMENTS_SHARE))
     if _total(content.words) > budget:
         judgments = _total(_judgments_of(content))
@@ -218,6 +229,27 @@ def protected(
             break
         content = reduced(content)
     return content
+
+
+def _within_budget(content: Protected) -> Protected:
+    """Return the content within its budget: the least important of it gives way first.
+
+    These are the middle of pasted parts, then reflections and verdicts except a trace
+    of the newest of each, then all but the first words of the oldest messages without a
+    constraint.  The traces give way before a message is left out.
+    """
+    budget = content.budget
+    content = _newest_judgments(content, int(budget * _JUDGMENTS_SHARE), traces=True)
+    if _total(content.words) > budget:
+        content = _without_pasted(content)
+    if _total(content.words) > budget:
+        others = _total(content.words) - _total(_judgments_of(content))
+        content = _newest_judgments(content, max(0, budget - others), traces=True)
+    for reduced in (_shortened, _trimmed, _without_judgments, _only_constraints):
+        if _total(content.words) <= budget:
+            return content
+        content = reduced(content)
+    return _newest(content)
 
 
 def _without_repetitions(
@@ -298,11 +330,16 @@ def _with_joined_plan(words: Iterable[Words], rows: Sequence[Envelope]) -> list[
 
 
 def _with_subjects(
-    words: Sequence[Words], rows: Iterable[Envelope], subjects: Mapping[int, int]
+    words: Sequence[Words],
+    rows: Iterable[Envelope],
+    subjects: Mapping[int, int],
+    *,
+    at_length: bool,
 ) -> list[Words]:
-    """Return the words, and add to short answers what they are about.
+    """Return the words, and add to answers what they are about.
 
-    subjects: as in ``protected``.
+    subjects:  as in ``protected``.
+    at_length: whether long answers have it, too.
     """
     if not subjects:
         return list(words)
@@ -315,7 +352,8 @@ def _with_subjects(
     for part in words:
         offer = offers.get(subjects.get(part.seq, 0))
         if part.label == "user" and offer and not part.is_repeated:
-            part = part._replace(subject=subject_of(part.original, offer))
+            subject = subject_of(part.original, offer, at_length=at_length)
+            part = part._replace(subject=subject)
         explained.append(part)
     return explained
 
@@ -591,19 +629,39 @@ def _judgments_of(content: Protected) -> list[Words]:
     return [part for part in content.words if part.label in JUDGMENTS]
 
 
-def _newest_judgments(content: Protected, most: int) -> Protected:
+def _newest_judgments(
+    content: Protected, most: int, *, traces: bool = False
+) -> Protected:
     """Keep the newest reflections and verdicts, as far as they fit.
 
-    most: the tokens of all that stay.
+    most:   the tokens of all that stay.
+    traces: whether the newest reflection and the newest verdict stay in a few words if
+            they do not fit.
     """
     room = most
     left_out: set[int] = set()
+    kinds_shown: set[str] = set()
+    shorter: dict[int, Words] = {}
     for judgment in reversed(_judgments_of(content)):
+        is_newest = judgment.label not in kinds_shown
+        kinds_shown.add(judgment.label)
         if judgment.tokens <= room:
             room -= judgment.tokens
+        elif traces and is_newest:
+            trace = _cut(judgment, _TRIMMED_MESSAGE)
+            shorter[judgment.seq] = trace
+            room = max(0, room - trace.tokens)
         else:
             left_out.add(judgment.seq)
+    if any(shorter[part.seq] != part for part in content.words if part.seq in shorter):
+        words = [shorter.get(part.seq, part) for part in content.words]
+        content = replace(content, words=tuple(words), shortened_judgments=True)
     return _without(content, left_out)
+
+
+def _without_judgments(content: Protected) -> Protected:
+    """Leave out the reflections and verdicts that still stand."""
+    return _without(content, {part.seq for part in _judgments_of(content)})
 
 
 def _without_oldest_judgments(content: Protected, most: int) -> Protected:

@@ -123,6 +123,8 @@ _RULES_WITH_WHOLE_ANSWERS: Final = 8
 _RULES_WITH_OLD_CLIENT_SUMMARIES: Final = 8
 # From these rules on, long results give way to a window before words of the user do.
 _RULES_WITH_SHORT_RESULTS: Final = 8
+# From these rules on, a trace of the newest judgments stays next to many words.
+_RULES_WITH_TRACES: Final = 9
 # From these rules on, a long message is never cut inside a placeholder.
 _RULES_WITH_WHOLE_PLACEHOLDERS: Final = 4
 _NO_WORDS: Final = (
@@ -523,6 +525,8 @@ class _Pieces:
             subjects=subjects,
             client_summaries=basis.client_summaries,
             replaced=self._replaced,
+            names_long_answers=outline.names_long_answers,
+            keeps_traces=strategy.rules >= _RULES_WITH_TRACES,
         )
 
     @property
@@ -1137,6 +1141,8 @@ def _protected_cuts(content: Protected | None) -> tuple[budget.Cut, ...]:
         count = len(content.left_out)
         were = "was" if count == 1 else "were"
         reasons.append(f"{counted(count, 'message')} {were} left out")
+    if content.shortened_judgments:
+        reasons.append("the newest reflections or verdicts were shortened")
     if content.left_out_judgments:
         seqs = _named(content.left_out_judgments)
         reasons.append(f"reflections and verdicts were left out: seqs {seqs}")

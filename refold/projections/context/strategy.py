@@ -334,7 +334,7 @@ class Manner(NamedTuple):
 
 
 # The newest version of the rules that all strategies share.
-RULES: Final = 8
+RULES: Final = 9
 # Under earlier rules, views name events by their seqs.
 _RULES_WITHOUT_SEQS: Final = 4
 # From these rules on, a view shows the current plan with the state of its tasks.
@@ -352,6 +352,10 @@ RULES_WITH_ONE_ANSWER: Final = 7
 # From these rules on, summaries of the client are protected, with the words of the user
 # that they replaced.
 RULES_WITH_CLIENT_SUMMARIES: Final = 7
+# From these rules on, a long message has the options that it names.
+RULES_WITH_LONG_ANSWERS: Final = 9
+# From these rules on, summaries name the files of events that the client replaced.
+RULES_WITH_REPLACED_FILES: Final = 9
 
 
 class Strategy(BaseModel):
@@ -374,7 +378,10 @@ class Strategy(BaseModel):
                    of the client, and no words from before it, and a later short answer
                    has the subject of an earlier one.  Under rules 1 to 7, words of the
                    user give way before long results, and headings do not say that a
-                   summary of the client is old.  A strategy that sets no rules has
+                   summary of the client is old.  Under rules 1 to 8, long messages
+                   do not have the options that they name, no judgment stays if words
+                   of the user fill the budget, and summaries do not name the files of
+                   events that the client replaced.  A strategy that sets no rules has
                    rules 2.
     names_repetitions: whether a message of the user is only named where a later one
                    repeats it, under rules 3 and later.
@@ -515,6 +522,7 @@ class Strategy(BaseModel):
             keeps_judgments=self.keeps_judgments,
             names_subjects=self.rules >= RULES_WITH_SUBJECTS,
             answers_once=self.rules >= RULES_WITH_ONE_ANSWER,
+            names_long_answers=self.rules >= RULES_WITH_LONG_ANSWERS,
             keeps_client_summaries=self.rules >= RULES_WITH_CLIENT_SUMMARIES,
         )
 

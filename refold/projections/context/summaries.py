@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from refold.domain import errors
-from refold.domain.events import SummarizerRef
+from refold.domain.envelope import Envelope
+from refold.domain.events import SummarizerRef, ToolCall
 from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged, made_by, with_ledger
 from refold.projections.context.compaction import Source, Summarizer
 from refold.projections.context.limits import Limits
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Strategy
-from refold.projections.context.text import own_words
+from refold.projections.context.strategy import RULES_WITH_REPLACED_FILES, Strategy
+from refold.projections.context.text import count_value_words, own_words
 
 
 def summarizer_for(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
@@ -60,6 +62,11 @@ def write_summary(
         source = replace(
             source, user_stays=True, judgments_stay=strategy.shows_judgments_once
         )
+    if strategy.rules < RULES_WITH_REPLACED_FILES:
+        source = replace(source, replaced=())
+    elif source.replaced:
+        words = source.words + _words_of_calls(source.replaced)
+        source = replace(source, words=words)
     if source.envelopes and not strategy.names_seqs:
         first_turn = outline.turn_at(source.envelopes[0].seq)
         source = replace(source, first_turn=first_turn)
@@ -76,6 +83,15 @@ def write_summary(
         text, ledger = with_ledger(source, written.text, most_tokens=most_tokens)
         written = replace(written, text=text, abridged=ledger)
     return written
+
+
+def _words_of_calls(envelopes: Iterable[Envelope]) -> int:
+    """Return the number of words in the arguments of calls."""
+    words = 0
+    for envelope in envelopes:
+        if isinstance(envelope.payload, ToolCall):
+            words += count_value_words(envelope.payload.arguments)
+    return words
 
 
 def _check(written: compaction.Written, source: Source) -> None:

@@ -369,11 +369,14 @@ class _Walk:
         first_new_seq = max(spans[0][0], 1) if spans else 1
         own = [event for event in self._recent if event.seq >= first_new_seq]
         new_events = self._viewer.history.read_spans(spans, own)
+        edits = self._outline.edits
+        replaced_spans = compaction.replaced_spans(decision, self._derived, edits)
         source = compaction.source_of(
             decision,
             events=new_events,
             summaries=self._derived,
-            edits=self._outline.edits,
+            edits=edits,
+            replaced=self._viewer.history.read_spans(replaced_spans),
         )
         started = self._writer.clock()
         if rebuilder.costs:

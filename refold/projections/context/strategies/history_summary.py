@@ -60,7 +60,7 @@ class HistorySummary(Pinning):
     """
 
     name: ClassVar[str] = "history_summary"
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
     rules: ClassVar[int] = RULES
     names_repetitions: ClassVar[bool] = True
     came_later: ClassVar[tuple[str, ...]] = ("memories", "node_template")

@@ -56,7 +56,7 @@ class Hybrid(RecursiveSummary, Weighed):
     """
 
     name: ClassVar[str] = "hybrid"
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
     rules: ClassVar[int] = RULES
     stable_prefix: ClassVar[bool] = False
 

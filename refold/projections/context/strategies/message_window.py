@@ -34,7 +34,7 @@ class MessageWindow(Pinning):
     """
 
     name: ClassVar[str] = "message_window"
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 

@@ -27,7 +27,7 @@ class RecursiveSummary(Pinning):
     """
 
     name: ClassVar[str] = "recursive_summary"
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
 

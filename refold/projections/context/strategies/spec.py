@@ -137,8 +137,16 @@ def _loaded(plugin: Plugin) -> type[Strategy]:
 
 STRATEGIES: Final = Registry()
 # Earlier versions of the built-in strategies differ only in their rules.
-_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4, 4: 5, 5: 6, 6: 7}
-# Rules 6 and 7 changed no view of a strategy without summaries.
+_EARLIER_RULES: Final[Mapping[int, int]] = {
+    1: 1,
+    2: 2,
+    3: 4,
+    4: 5,
+    5: 6,
+    6: 7,
+    7: 8,
+}
+# Rules 6, 7, and 9 changed no view of a strategy without summaries.
 _EARLIER_RULES_WITHOUT_SUMMARIES: Final[Mapping[int, int]] = {1: 1, 2: 2, 3: 4, 4: 7}
 _EARLIER_RULES_OF: Final[Mapping[str, Mapping[int, int]]] = {
     "keep_all": _EARLIER_RULES_WITHOUT_SUMMARIES,
@@ -147,7 +155,7 @@ _EARLIER_RULES_OF: Final[Mapping[str, Mapping[int, int]]] = {
     "token_budget": _EARLIER_RULES_WITHOUT_SUMMARIES,
     "tool_clearing": _EARLIER_RULES_WITHOUT_SUMMARIES,
     # It alone changed with rules 3.
-    "history_summary": {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7},
+    "history_summary": {number: number for number in range(1, 9)},
 }
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "

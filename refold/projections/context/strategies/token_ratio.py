@@ -38,7 +38,7 @@ class TokenRatio(Pinning, Weighed):
     """
 
     name: ClassVar[str] = "token_ratio"
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
     rules: ClassVar[int] = RULES
     needs: ClassVar[Detail] = "units"
     came_later: ClassVar[tuple[str, ...]] = ()

@@ -45,7 +45,7 @@ class TurnWindow(Pinning):
     """
 
     name: ClassVar[str] = "turn_window"
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
     rules: ClassVar[int] = RULES
     came_later: ClassVar[tuple[str, ...]] = ("layers",)
 
