@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 import refold
 from refold.adapters.importers import read
@@ -38,6 +38,8 @@ from refold.store import SessionStore
 LONGEST_MESSAGE: Final = 2_000
 _INSTRUCTION: Final = 400
 _IN_A_ROW: Final = 3  # compactions
+_EDITS: Final = ("created", "modified")
+_ON_FILES: Final = (*_EDITS, "viewed")
 # Constraints that are put into the first message of a session, one in each.
 CONSTRAINTS: Final = (
     "Never edit anything under vendored/.",
@@ -87,6 +89,7 @@ class Boundary:
     number:     the number of the compaction in its session, from 1.
     recorded:   the drafts up to the next compaction as an import records them, with
                 the client's own summaries and edits.
+    following:  the drafts between the next compaction and the one after it.
     """
 
     session: str
@@ -96,6 +99,7 @@ class Boundary:
     after: tuple[Draft, ...]
     constraint: str
     recorded: tuple[Draft, ...] = ()
+    following: tuple[Draft, ...] = ()
 
     @cached_property
     def expected(self) -> Expected:
@@ -107,13 +111,13 @@ class Boundary:
             if isinstance(event, UserInput) and event.text and not _is_injected(draft):
                 is_short = len(event.text) <= LONGEST_MESSAGE
                 (messages if is_short else pasted).append(event.text)
-        before = set(_files(self.history, ("created", "modified", "viewed")))
-        after = set(_files(self.after, ("created", "modified", "viewed")))
+        before = set(_files(self.history, _ON_FILES))
+        after = set(_files(self.after, _ON_FILES))
         identifiers = _identifiers(self.history) & _identifiers(self.after)
         return Expected(
             messages=tuple(messages),
             pasted=tuple(pasted),
-            edited=frozenset(_files(self.history, ("created", "modified"))),
+            edited=frozenset(_files(self.history, _EDITS)),
             used_later=frozenset(before & after),
             identifiers=frozenset(identifiers),
         )
@@ -137,6 +141,8 @@ class Survival:
                  compaction is recorded and the strategy compacts the work after it.
     later_lines: of the lines of the client's summary, the share that the context has
                  then.
+    later_edited, later_used: as ``edited`` and ``used_later``, for the files of the
+                 whole log and the work after it.
     """
 
     session: str
@@ -154,18 +160,33 @@ class Survival:
     later_words: float | None = None
     later_constraint: bool | None = None
     later_lines: float | None = None
+    later_edited: float | None = None
+    later_used: float | None = None
 
 
-# A transcript in JSON marks a compaction with a word that contains one of these.
-_MARKS: Final = re.compile(rb"compact|condens|context_management", re.IGNORECASE)
+# A transcript in JSON marks a compaction with a key or a value that contains one of
+# these words, in any case of its first letter.
+_MARKS: Final = (b"ompact", b"ondens", b"ontext_management")
+# Such a key or value.  Inside of a longer text, its first quote has a backslash.
+_MARK: Final = re.compile(
+    rb'(?<!\\)"[\w.-]*(?:%b)[\w.-]*"(?!\s*:\s*null)' % b"|".join(_MARKS)
+)
+
+
+def may_have_compaction(path: Path) -> bool:
+    """Whether a transcript may have a compaction; importing others takes long."""
+    for line in path.read_bytes().splitlines():
+        if any(mark in line for mark in _MARKS) and _MARK.search(line):
+            return True
+    return False
 
 
 def boundaries(folder: Path) -> Iterator[Boundary]:
     """The compactions in the transcripts of a folder."""
     for number, path in enumerate(sorted(folder.iterdir())):
         is_json = path.suffix in (".json", ".jsonl") and path.is_file()
-        if is_json and not _MARKS.search(path.read_bytes()):
-            continue  # importing it would take longer
+        if is_json and not may_have_compaction(path):
+            continue
         try:
             transcripts = [transcript for transcript in read(path) if transcript.drafts]
         except (ImportFailed, OSError):
@@ -192,8 +213,13 @@ def _boundaries_of(
     session: str, drafts: Sequence[Draft], constraint: str
 ) -> Iterator[Boundary]:
     places = [index for index, draft in enumerate(drafts) if _is_summary(draft)]
+
+    def _end(number: int) -> int:
+        """Return the end of the work after the compaction with this number."""
+        return places[number] if number < len(places) else len(drafts)
+
     for number, place in enumerate(places, start=1):
-        end = places[number] if number < len(places) else len(drafts)
+        end = _end(number)
         event = drafts[place].event
         if not isinstance(event, UserInput):
             continue
@@ -207,6 +233,7 @@ def _boundaries_of(
                 after=tuple(_of_agent(drafts[place + 1 : end])),
                 constraint=constraint,
                 recorded=tuple(drafts[:end]),
+                following=tuple(_of_agent(drafts[end : _end(number + 1)])),
             )
 
 
@@ -252,6 +279,8 @@ class Compacted:
              if the strategy does not compact the client's summary.
     spoken:  the user's messages in the log of ``later``, without those of branches that
              the client left.
+    edited:  the files that calls of that log edited.
+    used:    the files that calls of that log used.
     """
 
     text: str
@@ -260,6 +289,8 @@ class Compacted:
     names: bool = False
     later: str | None = None
     spoken: tuple[str, ...] = ()
+    edited: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
 
 
 def survival(boundary: Boundary, compacted: Compacted) -> Survival:
@@ -275,7 +306,13 @@ def survival(boundary: Boundary, compacted: Compacted) -> Survival:
     later = compacted.later
     later_words: float | None = None
     later_lines: float | None = None
+    later_edited: float | None = None
+    later_used: float | None = None
     if later is not None:
+        following = set(_files(boundary.following, _ON_FILES))
+        used_later = compacted.used & following
+        later_edited = _share([_names(later, path) for path in compacted.edited])
+        later_used = _share([_names(later, path) for path in used_later])
         later_words = _share([text.strip() in later for text in compacted.spoken])
         lines = [line.strip() for line in boundary.summary.splitlines()]
         later_lines = _share([line in later for line in lines if line])
@@ -295,6 +332,8 @@ def survival(boundary: Boundary, compacted: Compacted) -> Survival:
         later_words=later_words,
         later_constraint=None if later is None else boundary.constraint in later,
         later_lines=later_lines,
+        later_edited=later_edited,
+        later_used=later_used,
     )
 
 
@@ -313,10 +352,12 @@ def _share(kept: Sequence[bool]) -> float | None:
     return sum(kept) / len(kept) if kept else None
 
 
-def _files(drafts: Iterable[Draft], effects: Sequence[str]) -> Iterator[str]:
+def _files(
+    messages: Iterable[Draft | Envelope], effects: Sequence[str]
+) -> Iterator[str]:
     """The files that calls have this effect on."""
-    for draft in drafts:
-        call = draft.event
+    for message in messages:
+        call = message.event if isinstance(message, Draft) else message.payload
         if not isinstance(call, ToolCall) or isinstance(call.arguments, str):
             continue
         reader = TOOLS.get(call.tool_name)
@@ -352,10 +393,12 @@ def compacted(boundary: Boundary, strategy: str) -> Compacted:
         for block, origin in zip(blocks, origins, strict=False):
             if origin.span is not None and origin.span.kind == "summary":
                 summaries.append({"content": [block]})
-    later, spoken = _after_own(boundary, strategy)
+    later = _after_own(boundary, strategy)
     return Compacted(
-        later=later,
-        spoken=spoken,
+        later=later.context,
+        spoken=later.spoken,
+        edited=later.edited,
+        used=later.used,
         text=text_of(view.messages),
         summary=text_of(summaries),
         again=_after_three(envelopes, spec.parse(strategy)),
@@ -363,15 +406,26 @@ def compacted(boundary: Boundary, strategy: str) -> Compacted:
     )
 
 
-def _after_own(boundary: Boundary, strategy: str) -> tuple[str | None, tuple[str, ...]]:
+class _Later(NamedTuple):
+    """The context after the client's own compaction, and what it should keep.
+
+    The fields are those of ``Compacted``.
+    """
+
+    context: str | None = None
+    spoken: tuple[str, ...] = ()
+    edited: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
+
+
+def _after_own(boundary: Boundary, strategy: str) -> _Later:
     """The context after the client's own compaction and one or more by a strategy.
 
-    The work after the client's compaction comes in two parts.  Returns also the user's
-    messages that the log has.  The context is None if no summary of the strategy stands
-    for the client's.
+    The work after the client's compaction comes in two parts.  The context is None if
+    no summary of the strategy stands for the client's.
     """
     if not boundary.recorded:
-        return None, ()
+        return _Later()
     with _opened() as store:
         session = store.session(user_id="ada", session_id=boundary.session)
         for drafts in _parts(boundary.recorded):
@@ -387,8 +441,15 @@ def _after_own(boundary: Boundary, strategy: str) -> tuple[str | None, tuple[str
         for span in view.spans
     )
     if not is_compacted:
-        return None, ()
-    return text_of(view.messages), tuple(_spoken(envelopes))
+        return _Later()
+    abandoned = _abandoned(envelopes)
+    own = [envelope for envelope in envelopes if envelope.seq not in abandoned]
+    return _Later(
+        context=text_of(view.messages),
+        spoken=tuple(_spoken(own)),
+        edited=frozenset(_files(own, _EDITS)),
+        used=frozenset(_files(own, _ON_FILES)),
+    )
 
 
 def _parts(drafts: Sequence[Draft]) -> list[list[Draft]]:
@@ -404,22 +465,28 @@ def _begins_turn(draft: Draft) -> bool:
     return isinstance(draft.event, UserInput) and not draft.continues
 
 
-def _spoken(envelopes: Iterable[Envelope]) -> Iterator[str]:
-    """The user's short messages, without those of branches that the client left."""
-    inputs: dict[int, str] = {}
+def _abandoned(envelopes: Iterable[Envelope]) -> set[int]:
+    """The seqs of the events in branches that the client left."""
     abandoned: set[int] = set()
     for envelope in envelopes:
+        edit = envelope.payload
+        if not isinstance(edit, ProviderEdit):
+            continue
+        for first, last in edit.left_out if edit.reason != "compaction" else ():
+            abandoned.update(range(first, last + 1))
+        for first, last in edit.restored:
+            abandoned.difference_update(range(first, last + 1))
+    return abandoned
+
+
+def _spoken(envelopes: Iterable[Envelope]) -> Iterator[str]:
+    """The user's short messages."""
+    for envelope in envelopes:
         event = envelope.payload
-        if isinstance(event, ProviderEdit):
-            for first, last in event.left_out if event.reason != "compaction" else ():
-                abandoned.update(range(first, last + 1))
-            for first, last in event.restored:
-                abandoned.difference_update(range(first, last + 1))
-        elif isinstance(event, UserInput) and not _is_injected(envelope):
-            inputs[envelope.seq] = event.text
-    for seq, text in inputs.items():
-        if seq not in abandoned and 0 < len(text) <= LONGEST_MESSAGE:
-            yield text
+        if not isinstance(event, UserInput) or _is_injected(envelope):
+            continue
+        if 0 < len(event.text) <= LONGEST_MESSAGE:
+            yield event.text
 
 
 def _after_three(envelopes: Sequence[Envelope], strategy: Strategy) -> str | None:
@@ -431,8 +498,7 @@ def _after_three(envelopes: Sequence[Envelope], strategy: Strategy) -> str | Non
     places = sorted({count // 3, 2 * count // 3, count - 1})
     moments = [Moment(place, envelopes[place].seq) for place in places]
     walk = Walk(strategy, envelopes, moments, Abridged())
-    for _ in walk.steps():
-        pass
+    walk.go_to_end()
     compactions = [compaction for compaction in walk.done if not compaction.failed]
     if len(compactions) < _IN_A_ROW:
         return None

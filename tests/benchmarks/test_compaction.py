@@ -16,6 +16,7 @@ from benchmarks.compaction.boundaries import (
     Compacted,
     boundaries,
     compacted,
+    may_have_compaction,
     survival,
 )
 from benchmarks.compaction.run import SAMPLE, SPECS, Figure, front, joined
@@ -164,6 +165,8 @@ def test_after_the_clients_compaction_words_and_its_summary_are_counted() -> Non
 
     assert (kept.later_words, kept.later_constraint) == (1.0, True)
     assert kept.later_lines == 1.0
+    assert kept.later_edited == 1.0
+    assert kept.later_used is None  # nothing follows
     assert (dropped.later_words, dropped.later_lines) == (None, None)
 
 
@@ -173,6 +176,40 @@ def test_a_context_with_the_clients_summary_as_it_was_does_not_count() -> None:
     kept = survival(boundary, compacted(boundary, "history_summary"))
 
     assert kept.later_words is None
+
+
+def test_files_of_later_work_are_expected_after_the_clients_compaction() -> None:
+    boundary = _after_a_clients_compaction(30)
+    following = [
+        draft for draft in boundary.recorded if draft.event.type == "tool_call"
+    ]
+
+    kept = survival(
+        replace(boundary, following=(following[0], following[-1])),
+        compacted(boundary, "history_summary"),
+    )
+
+    assert kept.later_used == 1.0
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"isCompactSummary": True}, True),
+        ({"type": "session.compaction_complete"}, True),
+        ({"action": "condensation"}, True),
+        ({"extra": {"context_management": {"edits": []}}}, True),
+        ({"context_management": None}, False),
+        ({"text": 'It says "compact_boundary" or "condensation".'}, False),
+        ({"text": "Make the table more compact."}, False),
+    ],
+)
+def test_only_transcripts_with_a_mark_of_a_compaction_are_imported(
+    entry: dict[str, object], expected: bool, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path, [{"type": "user", "text": "Hello."}, entry])
+
+    assert may_have_compaction(path) is expected
 
 
 def test_values_that_redaction_would_replace_are_measured_too() -> None:

@@ -30,6 +30,7 @@ from refold.projections.compare import (
     WantedNames,
     moments,
 )
+from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import Extras
 from refold.projections.context.compaction import Source, Written
 from refold.projections.context.identifiers import in_text, in_value, stands_in
@@ -403,6 +404,20 @@ def test_a_grown_request_shows_a_new_plan_instead_of_an_earlier_one() -> None:
 
     assert quick.compactions
     assert quick.sent == whole.sent
+
+
+@pytest.mark.parametrize("text", SPECS)
+def test_a_walk_without_requests_decides_as_one_with_them(text: str) -> None:
+    log = turns(30)
+    strategy = spec.parse(text)
+    walks = [compare.Walk(strategy, log, moments(log), Abridged()) for _ in range(2)]
+
+    for _ in walks[0].steps():
+        pass
+    walks[1].go_to_end()
+
+    assert walks[1].done == walks[0].done
+    assert walks[1].view(Extras()).digest == walks[0].view(Extras()).digest
 
 
 @settings(max_examples=30)

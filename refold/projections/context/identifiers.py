@@ -50,13 +50,14 @@ def in_text(text: str) -> set[str]:
     """
     text = STANDS_FOR.sub(" ", text)
     identifiers: set[str] = set()
-    for match in _WORD.finditer(text):
-        identifier = _identifier(match[0])
+    for word in set(_WORD.findall(text)):
+        if word.isalpha():
+            continue  # most words are of letters alone, which is no identifier
+        identifier = _identifier(word)
         if identifier is not None:
             identifiers.add(identifier)
     for match in _QUOTED.finditer(text):
-        quoted = next(group for group in match.groups() if group)
-        name = quoted.rstrip(" /")
+        name = match[match.lastindex or 0].rstrip(" /")
         if _is_name(name):
             identifiers.add(name)
     return identifiers

@@ -37,8 +37,9 @@ _PRINTS_OTHER_TEXT: Final = re.compile(
 )
 # The tags around a reminder of a client in a result.  A tag that begins a line has an
 # indent, which may be empty.
+_NAME_OF_REMINDERS: Final = "system-reminder>"
 _REMINDER_TAG: Final = re.compile(
-    r"(?P<indent>^[ \t]*+)?<(?P<closing>/)?system-reminder>", re.MULTILINE
+    rf"(?P<indent>^[ \t]*+)?<(?P<closing>/)?{_NAME_OF_REMINDERS}", re.MULTILINE
 )
 # The sentences with which clients tell a model that a person rejected its call.
 _REJECTION_OF_CLIENT: Final = re.compile(
@@ -93,6 +94,8 @@ def without_reminders(output: str) -> str:
     A reminder without its closing tag was cut, and is removed if its tag begins a line.
     Within a line, such a tag is text of the result.
     """
+    if _NAME_OF_REMINDERS not in output:
+        return output
     shown: list[str] = []
     position = 0
     opening: re.Match[str] | None = None
