@@ -200,6 +200,24 @@ CHOICES: Final = [
         INLINE,
         "(A) rewrite the parser",
     ),
+    (
+        "ok, let us drop this branch then and begin a new one from main, and there "
+        "please add a fix for 2",
+        NUMBERS,
+        "2. Use a transaction",
+    ),
+    (
+        "Can you explain the difference between the second and third option for "
+        "somebody who has never seen this code?",
+        NUMBERS,
+        "2. Use a transaction; 3. Pass it on",
+    ),
+    (
+        "Address 1 and 3 now. The transaction can wait until we have upgraded the "
+        "database, which is planned for May.",
+        NUMBERS,
+        "1. Inline it; 3. Pass it on",
+    ),
     ("就用方案A，记得把迁移脚本也写好。", CHINESE, "方案A：重写解析器"),
     ("我觉得方案B更稳妥，先修补，下个版本再说。", CHINESE, "方案B：修补旧代码"),
     ("不要方案C，我不想再多一个依赖。", CHINESE, "方案C：换一个库"),
@@ -470,6 +488,16 @@ NEAR_MISSES: Final = [
         "I do not want to rewrite anything before the release; just tell me why the "
         "old one fails on tabs.",
         INLINE,
+    ),
+    (
+        "Fix 2 tests at a time and push after each of them, otherwise nobody can "
+        "review what you have changed there.",
+        NUMBERS,
+    ),
+    (
+        "Look at the first and second line of the log, they do not belong to the "
+        "same request if I read it correctly.",
+        NUMBERS,
     ),
     ("先别动代码，告诉我这个接口现在是谁在用，多久调用一次。", CHINESE),
     ("请用A记录配置域名，不要用别名，有效期设短一点。", CHINESE),

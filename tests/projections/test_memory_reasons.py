@@ -98,8 +98,22 @@ def test_without_outcomes_advice_names_the_usual_next_step() -> None:
 
     text = advised([*shown, facts("other", call_and_result("Read"))])
 
-    assert "- If Edit fails with not_read: Read (in 4 sessions; " in text
+    line = "- Read before Edit: otherwise Edit fails with not_read (in 4 sessions; "
+    assert line in text
     assert "s0 #2-4" in text
+
+
+def test_advice_about_other_reasons_names_the_next_step_after_the_failure() -> None:
+    missing = "File does not exist."
+    events = [
+        *call_and_result("Read", missing, status="error"),
+        *call_and_result("Glob"),
+    ]
+    shown = [facts(f"s{n}", events) for n in range(4)]
+
+    text = advised([*shown, facts("other", call_and_result("Glob"))])
+
+    assert "- If Read fails with not_found: Glob (in 4 sessions; " in text
 
 
 def test_another_call_of_the_same_tool_is_no_advice_without_an_outcome() -> None:

@@ -221,13 +221,14 @@ _CHOOSES: Final = (
     r"\b(?:(?:go(?:ing)?|proceed|stick|start|continue|agree|happy|fine|ok|okay)"
     r"(?: ahead)? with|(?:opt|vote|vot(?:ing)|settle) (?:for|on)|in favou?r of"
     r"|lean(?:ing)? (?:towards?|to)|go(?:ing)? for"
-    r"|do|pick|choose|chose|take|use|prefer|favou?r|implement|try"
+    r"|fix(?:es)?(?: for)?|address|tackle|(?:work|focus) on|look (?:at|into)"
+    r"|investigate|do|pick|choose|chose|take|use|prefer|favou?r|implement|try"
     r"|like|want|so|then|(?:choice|pick|vote|preference|decision) is)"
 )
 # The words after a bare label: "A because …", "B over C".
 _AFTER_LABEL: Final = (
     r"(?=\s*(?:[,.;:!)，。；！）]|$)|\s+[-–—(]"
-    r"|\s+(?:it is|because|since|but|over|instead|please|for now"
+    r"|\s+(?:it is|because|since|but|over|instead|please|for now|now"
     r"|as (?:it|that|this|you|we)"
     r"|and (?:then|also|please|make|keep|add|do|not|drop|skip|let|see|check)"
     r"|then|here|though|with|so (?:that|we)|if)\b)"
@@ -247,7 +248,8 @@ _NAMED_ANYWHERE: Final = re.compile(
     rf"|(?i:{_CHOOSES})(?: both)?(?: either)? (?:#|(?i:number|no\.) )?\(?"
     rf"(?P<bare>{_BARE})\)?{_AFTER_LABEL}"
     # "the second option"
-    rf"|\b(?i:the (?P<ordinal>{_ORDINAL}) {_OF_LIST})\b"
+    rf"|\b(?i:(?:(?P<earlier>{_ORDINAL}) (?:and|or|over) (?:the )?|the )"
+    rf"(?P<ordinal>{_ORDINAL}) {_OF_LIST})\b"
     # "go with the second one"
     rf"|(?i:{_CHOOSES} the (?P<one>{_ORDINAL})(?: one\b|{_AFTER_LABEL}))"
     # "就用方案A", "选项 2"
@@ -302,6 +304,8 @@ def _references_of(named: re.Match[str]) -> Iterator[_Reference]:
     place = named.start()
     ordinal = named["ordinal"] or named["one"]
     nth = named["nth"] or named["picked"]
+    if named["earlier"]:
+        yield _Reference(place, "", _ORDINALS[named["earlier"].lower()])
     if ordinal:
         yield _Reference(place, "", _ORDINALS[ordinal.lower()])
     elif nth:

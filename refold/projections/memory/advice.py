@@ -29,6 +29,9 @@ _GENERAL_WEIGHT: Final = 0.5
 # If no outcome is known, a recovery is advice only if its tool came next after the
 # failure with at least this confidence.  docs/benchmarks-memory.md has the measurement.
 _USUALLY_NEXT: Final = 0.6
+# Reasons that say which step was missing.  An agent that meets such a failure knows the
+# step already, so the advice is to take it before.
+_MISSING_STEPS: Final = frozenset({"not_read"})
 _LABELS: Final = ("path", "check", "avoid", "warning", "recovery", "effort")
 _SHORTLIST: Final = 16
 # A path is left out if a longer one that contains it is worth at least this share.
@@ -84,12 +87,20 @@ def advice_line(item: Item) -> str:
             text = f"Expect: runs often warn of {content['warning']} "
             text += f"(in {item.sessions} sessions"
         case "recovery":
-            fix = _fix(content, same_tool="trying again")
-            condition = f"If {content['tool']} fails with {content['reason']}"
-            text = f"{condition}: {fix} ({support}"
+            text = f"{_recovery_text(content)} ({support}"
         case _:
             text = f"Reflections: {content['n']} were enough ({support}"
     return f"- {text}; {citation(item)})"
+
+
+def _recovery_text(content: Mapping[str, Any]) -> str:
+    """Return what helped after a failure, or the step that prevents the failure."""
+    tool = content["tool"]
+    reason = content["reason"]
+    fix = _fix(content, same_tool="trying again")
+    if reason in _MISSING_STEPS and content["fix"] != tool:
+        return f"{fix} before {tool}: otherwise {tool} fails with {reason}"
+    return f"If {tool} fails with {reason}: {fix}"
 
 
 def _fix(content: Mapping[str, Any], *, same_tool: str) -> str:
