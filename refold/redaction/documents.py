@@ -100,8 +100,12 @@ class _Walk:
 
     def __init__(self, roots: list[Node], work: Work, around: Around) -> None:
         plan = work.settler.plan
-        self._meter = work.meter or work.settler.scanner.whole_meter()
-        self._work = work._replace(meter=self._meter)
+        meter = work.meter
+        if meter is None:
+            meter = work.settler.scanner.whole_meter()
+            work = work._replace(meter=meter)
+        self._meter = meter
+        self._work = work
         self._around = around
         self._plan = plan
         self._nests = around.nested < MAX_NESTED and plan.nested_json

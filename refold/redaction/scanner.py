@@ -47,8 +47,6 @@ _LINK = (
 _LINKING = " \t\r\n:：=＝是为\"'`*#_-–—.?？()+>~/\\|,，"
 # The most characters between a word and the end of its key, or of a name in JSON.
 _NEAR: Final = 24
-# After so many keys, a pattern of their words is worth the time to compile it.
-_WORTH_A_PATTERN: Final = 1_000
 # An expression of more words would take an engine many times as long.
 _TOGETHER: Final = 16
 _NEAR_QUOTE = rf'[^"]{{0,{_NEAR}}}"'
@@ -106,16 +104,11 @@ class Compiled:
         """Whether a key may be context without a word of the gate near its end."""
         return self.rule.at == "gate"
 
-    @computed_once
-    def key_ending(self) -> re.Pattern[str] | None:
-        """A pattern of keys, in lower case, with a word of the gate near their end.
-
-        None if the rule takes any key.
-        """
-        return None if self.accepts_any_key else _ending(self.rule.gate)
-
     def accepts_key(self, key: str, lower: str) -> bool:
         """Whether ``key`` is context for its text.
+
+        The key must have a word of the gate near its end, unless the rule takes any
+        key.
 
         lower: the key in lower case.
         """
@@ -125,44 +118,37 @@ class Compiled:
         # Searching for a context takes longer than looking for its words.
         if self.words and not any(map(lower.__contains__, self.words)):
             return False
-        if self.key_ending is not None and not self.key_ending.search(lower):
-            return False
         return context.search(key) is not None
 
 
-def _ending(words: Iterable[str]) -> re.Pattern[str]:
-    """A pattern of texts in lower case that have one of ``words`` near their end."""
-    any_word = "|".join(map(re.escape, words)) or r"(?!)"
-    return re.compile(rf"(?:{any_word})(?=.{{0,{_NEAR}}}\Z)", re.DOTALL)
-
-
-class _EndsOfKeys:
+class _WordsOfKeys:
     """Words that make a key the context of its value, if they are near its end.
 
-    Compiling a pattern of them takes as long as looking for each of them in a thousand
-    keys.  A short process has fewer keys.
+    A key has few places and there are many words, so each place is looked up in a
+    table of their beginnings.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = words
-        self._longest = max(map(len, words), default=0)
-        self._searched = 0
+    def __init__(self, words: Iterable[str]) -> None:
+        self._longest = 0
+        # By its first two characters, or its only one: the words that begin with them.
+        self._by_beginning: dict[str, list[str]] = {}
+        for word in words:
+            self._longest = max(self._longest, len(word))
+            self._by_beginning.setdefault(word[:2], []).append(word)
 
-    @computed_once
-    def _pattern(self) -> re.Pattern[str]:
-        return _ending(self._words)
-
-    def may_be_in(self, key: str) -> bool:
-        """Whether a key in lower case may have such a word near its end."""
-        if self._searched >= _WORTH_A_PATTERN:
-            return self._pattern.search(key) is not None
-        self._searched += 1
-        end = self.end_of(key)
-        return any(word in end for word in self._words)
-
-    def end_of(self, key: str) -> str:
-        """The part of a key in which such a word is."""
-        return key[-(_NEAR + self._longest) :]
+    def near_end_of(self, key: str) -> frozenset[str]:
+        """The words that end in the last characters of a key in lower case."""
+        end = key[-(_NEAR + self._longest) :]
+        length = len(end)
+        by_beginning = self._by_beginning
+        words: set[str] = set()
+        for place in range(length):
+            for beginning in (end[place : place + 2], end[place]):
+                for word in by_beginning.get(beginning, ()):
+                    is_near = length - place - len(word) <= _NEAR
+                    if is_near and end.startswith(word, place):
+                        words.add(word)
+        return frozenset(words)
 
 
 class _KeyWords(NamedTuple):
@@ -451,17 +437,10 @@ class Scanner:
         for ready in self._with_context:
             if not ready.accepts_any_key:
                 words.update(ready.rule.gate)
-        self._ends_of_keys = _EndsOfKeys(sorted(words))
-        # By such a word: the rules that it may give context to.
-        self._of_word: dict[str, list[Compiled]] = {word: [] for word in sorted(words)}
-        for ready in self._with_context:
-            if not ready.accepts_any_key:
-                for word in ready.rule.gate:
-                    self._of_word[word].append(ready)
-        self._of_any_key = [
-            ready for ready in self._with_context if ready.accepts_any_key
-        ]
+        self._words_of_keys = _WordsOfKeys(words)
         self._key_context_of_short = lru_cache(_REMEMBERED)(self._key_context)
+        # Most keys have one of a few sets of such words.
+        self._rules_of_words = lru_cache(_REMEMBERED)(self._rules_with_words)
         # Most runs of digits have one of a few sets of triggers.
         self._rules_of = lru_cache(_REMEMBERED)(self._rules_of_triggers)
         self._in_order = lru_cache(_REMEMBERED)(self._in_judging_order)
@@ -607,20 +586,18 @@ class Scanner:
         # Context reaches no further, and keys may be long.
         near = fold(key).text[-2 * CONTEXT :]
         lower = near.lower()
-        candidates = self._of_any_key
-        if self._ends_of_keys.may_be_in(lower):
-            end_of_key = self._ends_of_keys.end_of(lower)
-            near_words: set[int] = set()
-            for word, of_word in self._of_word.items():
-                if word in end_of_key:
-                    near_words.update(ready.number for ready in of_word)
-            candidates = [
-                ready
-                for ready in self._with_context
-                if ready.accepts_any_key or ready.number in near_words
-            ]
+        words = self._words_of_keys.near_end_of(lower)
+        candidates = self._rules_of_words(words)
         rules = tuple(ready for ready in candidates if ready.accepts_key(near, lower))
         return KeyContext(rules, frozenset(ready.number for ready in rules))
+
+    def _rules_with_words(self, words: frozenset[str]) -> Sequence[Compiled]:
+        """The rules to which a key with these words near its end may give context."""
+        rules: list[Compiled] = []
+        for ready in self._with_context:
+            if ready.accepts_any_key or not words.isdisjoint(ready.rule.gate):
+                rules.append(ready)
+        return tuple(rules)
 
     def survey(
         self, texts: Sequence[str], whole: Meter | None = None
@@ -653,11 +630,12 @@ class Scanner:
                 folded[index] = fold(text, telling_ends=telling)
             else:
                 results[index] = self._judged(text, None, hits, whole)
-        folded_texts = [text.text for text in folded.values()]
-        hits_in_folded = dict(self._hits(folded_texts, whole))
-        for place, (index, folded_text) in enumerate(folded.items()):
-            hits = hits_in_folded.get(place, [])
-            results[index] = self._judged(texts[index], folded_text, hits, whole)
+        if folded:
+            folded_texts = [text.text for text in folded.values()]
+            hits_in_folded = dict(self._hits(folded_texts, whole))
+            for place, (index, folded_text) in enumerate(folded.items()):
+                hits = hits_in_folded.get(place, [])
+                results[index] = self._judged(texts[index], folded_text, hits, whole)
         return {
             index: prepared
             for index, prepared in results.items()

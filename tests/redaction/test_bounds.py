@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from random import Random
 from time import process_time
 from typing import Any
@@ -22,7 +23,7 @@ from refold.redaction.plan import WORK_PER_KB, Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules.default import DEFAULT_RULES
 from refold.redaction.rules.rule import Rule
-from refold.redaction.scanner import Compiled, Scanner, runs_near
+from refold.redaction.scanner import Compiled, Scanner, _WordsOfKeys, runs_near
 from refold.redaction.values import Meter, OverBudget
 
 ENGINES: tuple[EngineName, ...] = ("stdlib", "vectorscan")
@@ -107,8 +108,43 @@ def test_a_key_without_a_word_is_shown_to_few_rules(
         scanner.key_context(f"k{number}")
     assert scanner.key_context("phone").rules
 
-    assert len(shown) <= 1000 * len(scanner._of_any_key) + len(scanner._with_context)
-    assert 4 * len(scanner._of_any_key) < len(scanner._with_context)
+    of_any_key = [ready for ready in scanner._with_context if ready.accepts_any_key]
+    assert len(shown) <= 1000 * len(of_any_key) + len(scanner._with_context)
+    assert 4 * len(of_any_key) < len(scanner._with_context)
+
+
+def test_keys_with_the_same_words_share_the_search_for_rules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen: list[frozenset[str]] = []
+    scanner = Scanner(DEFAULT_RULES, "stdlib")
+    choose = scanner._rules_with_words
+
+    def counted(words: frozenset[str]) -> Sequence[Compiled]:
+        chosen.append(words)
+        return choose(words)
+
+    monkeypatch.setattr(scanner, "_rules_of_words", lru_cache(None)(counted))
+
+    for number in range(1000):
+        assert scanner.key_context(f"password{number % 10}_{number}a") is not None
+        assert scanner.key_context(f"{number}password").rules
+
+    assert len(chosen) < 20
+
+
+def test_only_words_near_the_end_of_a_key_give_it_context() -> None:
+    words = ["pw", "手机号", "密", "phone number"]
+    near_end_of = _WordsOfKeys(words).near_end_of
+
+    assert near_end_of("") == frozenset()
+    assert near_end_of("pw") == {"pw"}
+    assert near_end_of("密") == {"密"}
+    assert near_end_of("p") == frozenset()
+    assert near_end_of("phone number of 手机号 pw") == {"pw", "手机号", "phone number"}
+    for word in words:
+        assert near_end_of(f"of {word}{'-' * 24}") == {word}
+        assert near_end_of(f"of {word}{'-' * 25}") == frozenset()
 
 
 @pytest.mark.parametrize("sign", [b"A", b"<", b"9", b"@", b"-"])
