@@ -699,7 +699,7 @@ def check_types(types: Iterable[str]) -> tuple[str, ...]:
     if set(names) <= EVENT_CLASSES.keys():
         return names
     raise InvalidEvent(
-        "there is no such type of event; the types are " + ", ".join(EVENT_CLASSES)
+        "`type` names no type of events; the types are " + ", ".join(EVENT_CLASSES)
     )
 
 

@@ -30,7 +30,7 @@ _AROUND_INSTRUCTION: Final = frozenset(
 # Tags around texts that clients write.  Refold writes ``system`` around messages of the
 # system that stand among those of the user.
 _CLIENT_TAG: Final = re.compile(
-    "system-reminder|task-notification|local-command-[a-z]+|bash-[a-z]+|command-[a-z]+"
+    "system-reminder|[a-z]+-notification|local-command-[a-z]+|bash-[a-z]+|command-[a-z]+"
     "|ide_[a-z_]+|environment_(?:context|details)|user_(?:instructions|shell_command)"
     "|subagent_notification|turn_aborted|permissions_instructions|INSTRUCTIONS|skill"
     "|open_and_recently_viewed_files|additional_data|attached_files|user_info"

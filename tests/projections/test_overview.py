@@ -45,6 +45,7 @@ def title(*texts: str) -> str:
         "<environment_context>\n<cwd>/src</cwd>\n</environment_context>",
         "# AGENTS.md instructions for /src\n\n<INSTRUCTIONS>\nx\n</INSTRUCTIONS>",
         "<task-notification>\n<task-id>b1</task-id>\n</task-notification>",
+        "<agent-notification>\n<agent-id>a8</agent-id>\n</agent-notification>",
         "<ide_opened_file>The user opened a.py</ide_opened_file>",
         "<user_instructions>never closed",
         "[Request interrupted by user for tool use]",

@@ -447,6 +447,32 @@ def test_long_titles_names_and_days_fit_a_narrow_window(
     assert page_width(page) <= SIZES["narrow"]["width"]
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_files_of_a_run_fit_a_narrow_window(
+    scheme: str, open_page: OpenPage, store: SessionStore
+) -> None:
+    session = store.session(user_id="ada", session_id="run")
+    path = f"/home/ada/{'a-long-folder-' * 4}/project/src/importer.py"
+    call = refold.ToolCall(
+        call_id="c",
+        tool_name="Write",
+        arguments={"file_path": path, "content": "one\ntwo\n"},
+    )
+    result = refold.ToolResult(call_id="c", tool_name="Write", content="written")
+    session.append([refold.UserInput(text="Write it."), call, result])
+
+    page = open_page("/run/run/files", size="narrow", color_scheme=scheme)
+
+    region = page.locator(".sideways")
+    widths = region.evaluate("region => [region.clientWidth, region.scrollWidth]")
+    assert widths[0] == widths[1]
+    expect(page.get_by_text("+2 −0")).to_be_in_viewport()
+    named = page.locator("td[data-name]").evaluate_all(
+        "cells => cells.map(cell => getComputedStyle(cell, '::before').content)"
+    )
+    assert all(len(name) > 2 for name in named[:2])
+
+
 def test_axe_finds_no_problem_in_an_error_page(
     browser: Browser, served: str, verifier: Verifier
 ) -> None:

@@ -355,5 +355,5 @@ def test_the_page_of_sessions_is_searched_by_its_form(
 
     words.fill("type:nothing")
     search.click()
-    expect(page.get_by_text("there is no such type of event")).to_be_visible()
+    expect(page.get_by_text("names no type of events")).to_be_visible()
     context.close()

@@ -157,4 +157,4 @@ def test_an_unknown_type_is_explained(browser: TestClient) -> None:
     empty = browser.get("/v1/sessions/run/events?type=")
 
     assert wrong.status_code == empty.status_code == 422
-    assert "there is no such type of event" in wrong.json()["detail"]
+    assert "names no type of events" in wrong.json()["detail"]

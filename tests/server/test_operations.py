@@ -456,6 +456,19 @@ def test_a_misspelt_or_repeated_parameter_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("name", "subject"), [("user", "user"), ("hunter2", "a parameter")]
+)
+def test_the_refusal_of_an_unknown_parameter_names_those_of_the_operation(
+    ada: TestClient, name: str, subject: str
+) -> None:
+    refused = ada.get(f"/v1/sessions/s-1/proof?{name}=bob").json()
+
+    known = "the parameters are user_id, seq:"
+    assert refused["detail"].startswith(f"{subject} is not known here; {known}")
+    assert "hunter2" not in str(refused)
+
+
+@pytest.mark.parametrize(
     ("body", "status"),
     [
         (b"", 422),

@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from refold.adapters.keys.signatures import public_pem
 from refold.adapters.server import file_pages, run_pages
 from refold.adapters.server.refusals import Refusal, headers_of, refusal_of
-from refold.adapters.server.routes import authorize, labels_of
+from refold.adapters.server.routes import USER_OF_PAGES, authorize, labels_of
 from refold.domain import errors
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import check_types
@@ -70,7 +70,7 @@ class PageRequest:
         self.request = request
         self.caller: Any = getattr(request.state, "caller", None)
         self.store: SessionStore = request.app.state.store
-        self.user_in_url = request.query_params.get("user", "")
+        self.user_in_url = request.query_params.get(USER_OF_PAGES, "")
         caller_id = self.caller.user_id if self.caller else ""
         self.user: str = self.user_in_url or caller_id
 

@@ -195,7 +195,7 @@ _REQUIREMENTS: Final = {
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
     "missing": "is missing",
-    "unknown": "has a name that this operation does not know",
+    "unknown": "is not known here; the parameters are {known}",
     "repeated": "may be given only once",
     "extra_forbidden": "has a field that this operation does not know",
     "json_invalid": "must be JSON",

@@ -60,8 +60,12 @@ async def _check_query(request: Request) -> None:
     repeatable = query_parameters(request.scope["endpoint"])
     counts = Counter(name for name, _ in request.query_params.multi_items())
     for name, count in counts.items():
-        if name not in repeatable:  # the name may be a secret: the error omits it
-            raise RequestValidationError([{"type": "unknown", "loc": ("query",)}])
+        if name not in repeatable:
+            known = {"known": ", ".join(repeatable) or "none"}
+            # The name may be a secret: the error omits it, unless a page has it.
+            loc = ("query", name) if name == USER_OF_PAGES else ("query",)
+            unknown = {"type": "unknown", "loc": loc, "ctx": known}
+            raise RequestValidationError([unknown])
         if count > 1 and not repeatable[name]:
             repeated = {"type": "repeated", "loc": ("query", name)}
             raise RequestValidationError([repeated])
@@ -85,6 +89,9 @@ def query_parameters(function: Callable[..., Any]) -> dict[str, bool]:
                 repeatable |= query_parameters(declaration.dependency)
     return repeatable
 
+
+# The parameter of pages that names the user, as ``user_id`` does for programs.
+USER_OF_PAGES: Final = "user"
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(_check_query)])
 
