@@ -163,10 +163,12 @@ class _Walk:
         if self._new_keys or self._documents or self._finds_more or self._has_context:
             prepared = dict(prepared)
             indexes = self._to_redact(prepared)
-        else:
+        elif prepared:
             indexes = sorted(
                 index for index, text in prepared.items() if text.findings != ()
             )
+        else:
+            indexes = ()
         if indexes:
             self._redact_texts(indexes, prepared)
         values: list[JsonValue] = [root.value for root in self._roots]

@@ -719,12 +719,24 @@ class Scanner:
 
     def _hits(
         self, texts: Sequence[str], whole: Meter | None
-    ) -> Iterator[tuple[int, list[Hit]]]:
+    ) -> Iterable[tuple[int, list[Hit]]]:
         """(index, hits) of each text that has any; ends are places in that text.
 
         An engine cannot be interrupted, so the clock is read between scans of limited
         length.  Only a long text is scanned in one piece.
         """
+        if not texts:
+            return ()
+        if sum(map(len, texts)) > _AT_A_TIME:
+            return self._hits_in_parts(texts, whole)
+        if whole is not None and whole.until:
+            whole.check_time()
+        return self._hits_together(texts)
+
+    def _hits_in_parts(
+        self, texts: Sequence[str], whole: Meter | None
+    ) -> Iterator[tuple[int, list[Hit]]]:
+        """(index, hits) of each text that has any, from several scans."""
         first = 0
         while first < len(texts):
             stop = first

@@ -108,6 +108,16 @@ def test_an_append(session: Session) -> None:
     assert calls(lambda: session.append(event)) <= 143
 
 
+def test_a_redaction_of_clean_prose() -> None:
+    redactor = Redactor(Plan(engine="vectorscan"))
+    value: dict[str, Any] = {"content": PROSE, "role": "user"}
+    redactor.value(value)
+
+    count = calls(lambda: redactor.value(value), kinds=("call", "c_call"))
+
+    assert count <= 80
+
+
 def test_an_append_with_all_that_is_built_in(session: Session) -> None:
     event = refold.UserInput(text=PROSE)
     session.append(event)
