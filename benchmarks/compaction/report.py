@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -72,6 +73,7 @@ def run(
     if not found_boundaries:
         console.print(f"there is no compaction of a client in {folder}")
         return 1
+    gc.freeze()  # the many drafts stay to the end: no collection looks at them
     results = {
         CLIENT: _each(found_boundaries, lambda boundary: Compacted(boundary.summary))
     }
@@ -81,6 +83,7 @@ def run(
         )
     for strategy in strategies:
         results[strategy] = _each(found_boundaries, _compactor(strategy))
+    gc.unfreeze()
     seconds = time.process_time() - begin
     tables = [promises(_checks(results)), _survivals(results, len(found_boundaries))]
     for printed in tables:
