@@ -113,6 +113,26 @@ def test_a_signal_ends_a_server_that_is_still_starting(
     assert process.returncode == 0
 
 
+def test_a_page_after_the_warm_up_loads_no_module_and_compiles_no_template() -> None:
+    program = """
+import sys
+from refold.adapters.server.run_pages import _pages, cut_prose, warm_up
+warm_up()
+before = set(sys.modules)
+cached = len(_pages().cache)
+cut_prose("**See** <https://example.org>, `code`, and | a | table |")
+for name in ("sessions.html", "run.html", "parts/event.html", "parts/found.html"):
+    _pages().get_template(name)
+print(sorted(set(sys.modules) - before), len(_pages().cache) - cached)
+"""
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout == "[] 0\n"
+
+
 def test_tls_needs_both_certificate_and_key(store: SessionStore) -> None:
     with pytest.raises(InvalidConfiguration, match="TLS needs both"):
         serve(

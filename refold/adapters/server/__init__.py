@@ -326,6 +326,7 @@ def _serve(
     uvicorn = import_extra("uvicorn", "server")
     from refold.adapters.server.access_tokens import SCOPES, verifier_of
     from refold.adapters.server.app import Limits, application
+    from refold.adapters.server.run_pages import warm_up
 
     verifier = verifier_of()
     origins = tuple(checked_origin(origin) for origin in options.origins)
@@ -353,6 +354,8 @@ def _serve(
                         f"user {options.user!r} has no sessions in this store: "
                         f"--user {quote(other)} prints a token of {other}"
                     )
+            # The thread delays neither the start nor the end of the process.
+            threading.Thread(target=warm_up, name="refold-pages", daemon=True).start()
 
         async def shutdown(self, sockets: object = None) -> None:
             _end_process_in(END_SEC)

@@ -1073,6 +1073,21 @@ def _pick(key: Any, mapping: Mapping[Any, Any]) -> Any:
     return mapping[key]
 
 
+def warm_up() -> None:
+    """Load the modules and templates of the list and of a run.
+
+    Otherwise, the first request of a process waits for them.
+    """
+    cut_prose("https://example.org")
+    pages = _pages()
+    for name in pages.list_templates(extensions=["html"]):
+        if name.startswith("parts/") or name in _FIRST_TEMPLATES:
+            pages.get_template(name)
+
+
+_FIRST_TEMPLATES: Final = frozenset({"base.html", "run.html", "sessions.html"})
+
+
 @cache
 def _pages() -> Environment:
     """Return the templates.
