@@ -200,7 +200,7 @@ class _Draft:
             batch=self._batch,
             rows=tuple(row for rows in self._rows.values() for row in rows),
             states={name: self._state(name, heads) for name in heads if name != MAIN},
-            blobs=tuple(map(self._blobs.address, self._cut_before)),
+            old_blob_addresses=tuple(map(self._blobs.address, self._cut_before)),
         )
 
     def _append(self, heads: Heads) -> Append:

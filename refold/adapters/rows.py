@@ -1,6 +1,7 @@
 """The encrypted rows of a store, and the mapper that encrypts and decrypts events.
 
-A recorder accepts only rows of events that are made here, from redacted events.
+The mapper encrypts only redacted events, and a recorder accepts only rows that are made
+here.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from refold.domain.locks import computed_once
 from refold.domain.model import copied
 from refold.domain.ports import Duplicate, Status
 from refold.domain.seals import Use
-from refold.domain.upcast import is_current, meta_trusted, recorded
+from refold.domain.upcast import event_of_stored, is_current, meta_of_stored
 from refold.redaction.chokepoint import RedactedEvent
 
+# The first byte of a row's state: its format.
 _FORMAT: Final = b"\x01"
 # The first byte of packed data says how the rest is compressed.
 _RAW: Final = b"\x00"
@@ -42,7 +44,7 @@ _DICTIONARY: Final = "events-1.zdict"
 _DICTIONARY_SHA256: Final = (
     "459cfe4ce3e1be435759a7870ff79b10eec55f9c44bcbf79fa12fa217fadc839"
 )
-_WORTH_COMPRESSING: Final = 48  # bytes; less gets no smaller
+_WORTH_COMPRESSING: Final = 48  # bytes; shorter data does not get smaller
 # From this number of bytes on, data has enough repetitions without the dictionary.
 _LONG: Final = 16_384
 _MOST_IDLE: Final = 16  # codecs that are kept for the next use
@@ -50,7 +52,7 @@ _MOST_IDLE: Final = 16  # codecs that are kept for the next use
 _MAX_UNPACKED: Final = 64 * 1024 * 1024
 # The fields of an envelope that are cached.
 _CACHED: Final = ("payload", "meta", "request_id", "agent")
-_CACHE_SIZE: Final = 1024 * 1024  # the most bytes that are cached of a session
+_CACHE_SIZE: Final = 1024 * 1024  # bytes; the limit of one session's cache
 # The library's mapper needs one, although rows contain JSON already.
 _TRANSCODER: Final = persistence.JSONTranscoder()
 _NOT_REDACTED: Final = "only an event that passed redaction can be stored"
@@ -69,8 +71,9 @@ class PlacedEvent(NamedTuple):
 
 
 class RowReplacement(NamedTuple):
-    """A row that is encrypted again, with another key.  Its header and hash stay.
+    """A row to encrypt again with another key.  Its header and hash stay.
 
+    row:         the stored row.
     new_content: the event after another redaction, whose receipt contains the previous
                  receipt; None keeps the content.
     """
@@ -90,7 +93,7 @@ class EncryptedEvent(persistence.StoredEvent):
     first_digest: the SHA-256 of the first ciphertext, which ``hash`` was made of; None
                   if ``state`` is still the first one.
 
-    Only the function ``encrypted_event`` makes one.
+    Only the function ``encrypted_event`` makes one, for new rows and for read ones.
     """
 
     columns: Columns
@@ -100,7 +103,7 @@ class EncryptedEvent(persistence.StoredEvent):
     first_digest: bytes | None
 
     def __init__(self, *_: object, **__: object) -> None:
-        raise TypeError("only the encrypting mapper makes an EncryptedEvent")
+        raise TypeError("use encrypted_event() to make an EncryptedEvent")
 
     @computed_once
     def header(self) -> Header:
@@ -190,6 +193,7 @@ class DecryptedRow:
             fields = {name: content[name] for name in _CACHED}
             mutable = []
             for name, value in fields.items():
+                # ``copied`` returns an immutable value itself.
                 is_mutable = copied(value) is not value
                 if is_mutable:
                     mutable.append(name)
@@ -211,7 +215,7 @@ class Reading:
     def __init__(self, cached: Mapping[bytes, DecryptedRow], taken: int = 0) -> None:
         """Begin with the rows that are cached.
 
-        taken: the bytes of the session's part of the cache that others occupy.
+        taken: bytes of the session's cache that its ``ShownEvents`` already occupy.
         """
         self.cached = cached
         self.decrypted: dict[bytes, DecryptedRow] = {}
@@ -268,21 +272,28 @@ class ShownEvents:
         self.size = 0
         self.remembered: dict[str, Any] = {}
         self._decrypted: dict[bytes, DecryptedRow] = {}
-        self._shown = self._kept(shown, decrypted)
-        self._summaries = self._kept(summaries, decrypted)
+        self._shown = self._keep(shown, decrypted)
+        self._summaries = self._keep(summaries, decrypted)
 
-    def _kept(
+    def _keep(
         self,
         events: Iterable[tuple[EncryptedEvent, Envelope]],
         decrypted: Mapping[bytes, DecryptedRow],
     ) -> list[EncryptedEvent | Envelope]:
-        """Return the events, and rows in place of those that have mutable fields."""
+        """Keep these events, and count their size.
+
+        Returns them, with rows in place of the events that have mutable fields.
+        """
         events_or_rows: list[EncryptedEvent | Envelope] = []
         for row, envelope in events:
             self.size += decrypted[row.hash].size
-            # A decoded envelope does not change any more, so that threads can share it.
+            # A decoded envelope does not change any more, so threads can share it.
             fields = envelope.decoded().__dict__
-            if any(copied(fields[name]) is not fields[name] for name in _CACHED):
+            # ``copied`` returns an immutable value itself.
+            has_mutable_fields = any(
+                copied(fields[name]) is not fields[name] for name in _CACHED
+            )
+            if has_mutable_fields:
                 self._decrypted[row.hash] = decrypted[row.hash]
                 events_or_rows.append(row)
             else:
@@ -355,10 +366,9 @@ class EncryptingMapper(persistence.Mapper[str]):
     ) -> Any:
         """Decrypt a row, and return its envelope.
 
-        The envelope decodes its content on first use.  Content of another version than
-        the current one, and content that was redacted again, is decoded immediately,
-        so that an error is raised here: this Refold may not know its fields.  Other
-        content was validated before it was encrypted.
+        Content of the current version was validated before encryption, so it is decoded
+        on first use.  Content of another version, or redacted again, may have fields
+        that this Refold does not know; it is decoded here, to raise the error here.
 
         reading: the rows that are read together, some of which may be cached.
 
@@ -406,7 +416,7 @@ class EncryptingMapper(persistence.Mapper[str]):
             try:
                 return self._keys.decrypt(user_id, session_id, ciphertext, row.context)
             except InvalidTag:
-                reason = "the row does not open with its session's key"
+                reason = "no key of the session decrypts the row"
         else:
             reason = "the row has no known format"
         raise _corrupt(row.columns, reason) from None
@@ -432,10 +442,10 @@ def _with_both_receipts(
 ) -> dict[str, Any]:
     """Return the new content, with the receipts of both redactions.
 
-    The column of the version stays when a row is replaced, so the content itself names
-    its version in ``shape`` if that is another one.
+    A replaced row keeps its version column.  If the new content has another version,
+    ``shape`` names it.
     """
-    content = new_content.content
+    content = new_content.content  # parsed again, so it may be changed
     receipt: Any = content["redaction"]
     content["redaction"] = {**receipt, "before": old_content["redaction"]}
     if new_content.schema_version != header.schema_version:
@@ -452,7 +462,7 @@ def _content(columns: Columns, plain: bytes) -> dict[str, Any]:
     try:
         content = orjson.loads(plain)
         version = content.get("shape", column_version)  # see ``_with_both_receipts``
-        payload = recorded(event_type, version, content["payload"])
+        payload = event_of_stored(event_type, version, content["payload"])
     except (InvalidEvent, orjson.JSONDecodeError) as error:
         raise _corrupt(columns, str(error)) from None
     meta = content.get("meta")
@@ -462,7 +472,7 @@ def _content(columns: Columns, plain: bytes) -> dict[str, Any]:
         "agent": content.get("agent"),
         "payload": payload,
         "redaction": content["redaction"],
-        "meta": meta_trusted(meta) if meta else NO_META,
+        "meta": meta_of_stored(meta) if meta else NO_META,
         "blobs": tuple(blobs) if blobs else (),
     }
 
@@ -518,16 +528,18 @@ class ViewRow(NamedTuple):
 class SnapshotRows(NamedTuple):
     """The rows that a context is made of, all read at one moment.
 
-    shown, summaries: the rows in the main and the derived stream that the view shows.
-    new, derived:     the first rows after the view, in the main and the derived stream.
+    shown, summaries:      the rows in the main and the derived stream that the view
+                           shows.
+    new_main, new_derived: rows after the view, at most the limit, in the main and the
+                           derived stream.
     """
 
     head: HeadRow | None
     view: ViewRow | None
     shown: list[EncryptedEvent]
     summaries: list[EncryptedEvent]
-    new: list[EncryptedEvent]
-    derived: list[EncryptedEvent]
+    new_main: list[EncryptedEvent]
+    new_derived: list[EncryptedEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,9 +548,10 @@ class Batch:
 
     expected_seq: 0 means that the stream has no head.
     head:         the head after the batch.
-    uses:         the receipts to write for idempotency keys: that of the append, and
+    receipts:     the receipts to write for idempotency keys: that of the append, and
                   those of single events.
-    receipt:      the address of the receipt for the append's key; None without one.
+    append_receipt_address:
+                  the address of the receipt for the append's key; None without a key.
     refs:         the keyed hashes of the user and the session, to write with the first
                   batch of a stream.
     """
@@ -549,8 +562,8 @@ class Batch:
     head: HeadRow
     events: tuple[EncryptedEvent, ...]
     blobs: tuple[BlobRow, ...] = ()
-    receipt: bytes | None = None
-    uses: tuple[Use, ...] = ()
+    append_receipt_address: bytes | None = None
+    receipts: tuple[Use, ...] = ()
     refs: Refs = NO_REFS
 
     def __post_init__(self) -> None:
@@ -569,13 +582,14 @@ class Rewrite:
             blobs are all blobs of the session from now on.
     rows:   the rows of all streams, encrypted again.  Only ciphertexts are replaced.
     states: the encrypted state of the head of each derived stream, by its name.
-    blobs:  the addresses of all blobs that the session had before.
+    old_blob_addresses:
+            the addresses of all blobs that the session had before.
     """
 
     batch: Batch
     rows: tuple[EncryptedEvent, ...]
     states: Mapping[str, bytes]
-    blobs: tuple[bytes, ...]
+    old_blob_addresses: tuple[bytes, ...]
 
     def __post_init__(self) -> None:
         for row in self.rows:

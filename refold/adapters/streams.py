@@ -360,12 +360,12 @@ class EncryptedStreams:
         blobs: tuple[BlobRow, ...] = ()
         if cut:
             blobs = Blobs(self.recorder, self.keys, stream).rows(cut, key)
-        receipt = None
+        append_receipt_address = None
         if append_key is not None:
-            receipt = receipt_address(key.user, stream, append_key)
-        uses: tuple[Use, ...] = ()
+            append_receipt_address = receipt_address(key.user, stream, append_key)
+        receipts: tuple[Use, ...] = ()
         if request.keys or append_key is not None:
-            uses = _uses(request, key)
+            receipts = _receipts(request, key)
         refs = NO_REFS
         if not expected_seq:
             refs = self._refs(state, key)
@@ -376,8 +376,8 @@ class EncryptedStreams:
             head=encrypted_head(head, state, key),
             events=tuple(rows),
             blobs=blobs,
-            receipt=receipt,
-            uses=uses,
+            append_receipt_address=append_receipt_address,
+            receipts=receipts,
             refs=refs,
         )
 
@@ -698,7 +698,7 @@ class EncryptedStreams:
 
         cached_events: the events that the view shows, which ``rows`` then lack.
         """
-        parts = (rows.shown, rows.summaries, rows.new, rows.derived)
+        parts = (rows.shown, rows.summaries, rows.new_main, rows.new_derived)
         if not any(parts) and cached_events is None:
             return ports.SessionSnapshot(head, view, [], [], [], [])
         key = self.keys.session(stream.user_id, stream.session_id, now=None)
@@ -788,19 +788,19 @@ def _drafts(keys: Sequence[ports.Keyed]) -> dict[int, tuple[str, int]]:
     return drafts
 
 
-def _uses(request: ports.Append, key: SessionKey) -> tuple[Use, ...]:
+def _receipts(request: ports.Append, key: SessionKey) -> tuple[Use, ...]:
     """Return the receipts of an append: for its key, and for those of its drafts."""
     stream = request.state.stream
     base_seq = request.base.seq
-    uses = []
+    receipts = []
     for keyed in request.keys:
         address = receipt_address(key.user, stream, _OF_DRAFT + keyed.key)
         first_seq = base_seq + keyed.first + 1
-        uses.append(Use(address, first_seq, base_seq + keyed.first + keyed.events))
+        receipts.append(Use(address, first_seq, base_seq + keyed.first + keyed.events))
     if request.idempotency_key is not None:
         address = receipt_address(key.user, stream, request.idempotency_key)
-        uses.append(Use(address, base_seq + 1, request.state.head_seq))
-    return tuple(uses)
+        receipts.append(Use(address, base_seq + 1, request.state.head_seq))
+    return tuple(receipts)
 
 
 def _twice(read: Callable[[], T]) -> T:

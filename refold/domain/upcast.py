@@ -35,7 +35,7 @@ def event_trusted(event_type: str, payload: JsonObject) -> SessionEvent:
     return built(cls, fields, set_fields, extra)  # type: ignore[return-value]  # a member of the union
 
 
-def meta_trusted(meta: Mapping[str, Any]) -> Meta:
+def meta_of_stored(meta: Mapping[str, Any]) -> Meta:
     """Return the meta that ``Meta.dump`` wrote."""
     if not meta:
         return NO_META
@@ -108,7 +108,7 @@ def is_current(event_type: str, version: int) -> bool:
     return cls is not None and cls.version == version
 
 
-def recorded(event_type: str, version: int, payload: JsonObject) -> SessionEvent:
+def event_of_stored(event_type: str, version: int, payload: JsonObject) -> SessionEvent:
     """Return the event of a stored, authentic payload.
 
     It does the same as ``upcast``, but does not validate the current version again,

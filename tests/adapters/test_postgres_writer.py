@@ -220,7 +220,8 @@ def test_ctrl_c_during_a_write_ends_it_and_affects_no_later_one(
 def with_idempotency_key(batch: Batch, key: bytes) -> Batch:
     first = batch.events[0].seq
     last = batch.events[-1].seq
-    return replace(batch, receipt=key, uses=(Use(key, first, last),))
+    receipts = (Use(key, first, last),)
+    return replace(batch, append_receipt_address=key, receipts=receipts)
 
 
 def test_each_batch_of_a_group_has_its_own_outcome(written: WriterUnderTest) -> None:

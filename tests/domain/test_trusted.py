@@ -13,7 +13,7 @@ from refold import InvalidEvent
 from refold.domain.envelope import Meta
 from refold.domain.events import EVENT_CLASSES, JsonObject, event_of
 from refold.domain.model import Model
-from refold.domain.upcast import event_trusted, meta_trusted, recorded
+from refold.domain.upcast import event_of_stored, event_trusted, meta_of_stored
 
 GOLDEN = Path(__file__).parent / "golden"
 MORE: list[tuple[str, JsonObject]] = [
@@ -96,12 +96,12 @@ def test_an_invalid_payload_is_still_refused(name: str, payload: Any) -> None:
 
 def test_other_versions_and_types_are_validated() -> None:
     old = json.loads((GOLDEN / "compaction.1.json").read_text("utf-8"))
-    assert recorded("compaction", 1, old).version == 2
+    assert event_of_stored("compaction", 1, old).version == 2
 
     with pytest.raises(InvalidEvent, match="unknown event type"):
-        recorded("dream", 1, {})
+        event_of_stored("dream", 1, {})
     with pytest.raises(InvalidEvent, match="upgrade Refold"):
-        recorded("user_input", 99, {"text": "x"})
+        event_of_stored("user_input", 99, {"text": "x"})
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_other_versions_and_types_are_validated() -> None:
 )
 def test_trusted_meta_equals_validated_meta(dumped: dict[str, Any]) -> None:
     validated = Meta(**dumped)
-    trusted = meta_trusted(dumped)
+    trusted = meta_of_stored(dumped)
 
     assert trusted == validated
     assert kinds(trusted) == kinds(validated)

@@ -79,7 +79,7 @@ class ForgetsReceipts(Rows):
     """It does not recognize a repeated idempotency key."""
 
     def commit(self, batch: Batch) -> Result:
-        return super().commit(replace(batch, receipt=None, uses=()))
+        return super().commit(replace(batch, append_receipt_address=None, receipts=()))
 
 
 class TakesAnyKey(Rows):
@@ -235,7 +235,7 @@ class KeepsBlobs(Rows):
     ) -> bool:
         def without_blobs(heads: Mapping[str, HeadRow]) -> Rewrite | None:
             rewriting = build(heads)
-            return replace(rewriting, blobs=()) if rewriting else None
+            return replace(rewriting, old_blob_addresses=()) if rewriting else None
 
         return super().rewrite(stream, without_blobs)
 

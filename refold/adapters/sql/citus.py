@@ -350,7 +350,7 @@ def _row_commands(batch: Batch, results: Sequence[PGresult]) -> Iterator[Command
         for blob in sorted(batch.blobs)
     ]
     yield from _insert_commands("blobs", blobs)
-    receipts = [(*stream, *use) for use in batch.uses]
+    receipts = [(*stream, *receipt) for receipt in batch.receipts]
     yield from _insert_commands("receipts", receipts)
     events = [
         (_NO_POSITION, *stream, *event.columns[1:], event.state, event.hash)

@@ -503,8 +503,10 @@ class PostgresDatabase(Database):
 
                 def write_here(batch: Batch) -> WriteOutcome:
                     sent.append(batch)
-                    if batch.receipt:
-                        duplicate = find_receipt(driver, stream, batch.receipt)
+                    if batch.append_receipt_address:
+                        duplicate = find_receipt(
+                            driver, stream, batch.append_receipt_address
+                        )
                         if duplicate is not None:
                             return duplicate
                     return self._write(driver, batch, partial(run_once, driver))
@@ -934,8 +936,8 @@ def stored_outcome(driver: PsycopgConnection, batch: Batch) -> WriteOutcome:
     """
     if is_stored(driver, batch):
         return Wrote(batch.head)
-    if batch.receipt is not None:
-        duplicate = find_receipt(driver, batch.stream, batch.receipt)
+    if batch.append_receipt_address is not None:
+        duplicate = find_receipt(driver, batch.stream, batch.append_receipt_address)
         if duplicate is not None:
             return duplicate
     return Moved(head_row(driver, batch.stream))
@@ -974,7 +976,7 @@ class _Shape(NamedTuple):
             is_fork=bool(batch.refs.origin),
             has_one_event=len(batch.events) == 1,
             has_blobs=bool(batch.blobs),
-            has_receipts=bool(batch.uses),
+            has_receipts=bool(batch.receipts),
         )
 
 
@@ -1030,8 +1032,8 @@ def _values(batch: Batch, rows_before: int = 0) -> list[Any]:
     if batch.blobs:
         # All writers lock blobs in this order, so that no two of them deadlock.
         values += _transposed(sorted(batch.blobs))
-    if batch.uses:
-        values += _transposed(batch.uses)
+    if batch.receipts:
+        values += _transposed(batch.receipts)
     return values
 
 
@@ -1064,7 +1066,7 @@ def _joined_command(batches: Sequence[Batch]) -> Command:
         )
         events += batch.events
         batch_of_event += [number] * len(batch.events)
-        receipts += [(number, *use) for use in batch.uses]
+        receipts += [(number, *receipt) for receipt in batch.receipts]
     statement = _joined_statement(with_receipts=bool(receipts))
     values: list[Any] = _transposed(heads)
     values.append(batch_of_event)
@@ -1159,7 +1161,7 @@ def _replace(driver: PsycopgConnection, rewrite: Rewrite) -> None:
     driver.execute(_REFUSE_REWRITING)
     for name, state in rewrite.states.items():
         driver.execute(_SQL["state"], (state, key_check, user_id, session_id, name))
-    driver.execute(_SQL["drop_blobs"], (user_id, sorted(rewrite.blobs)))
+    driver.execute(_SQL["drop_blobs"], (user_id, sorted(rewrite.old_blob_addresses)))
     driver.execute(_SQL["drop_views"], (user_id, session_id))
     driver.execute(_SQL["reopen"], (key_check, user_id, session_id, MAIN))
 

@@ -324,8 +324,8 @@ class Recorder(ApplicationRecorder):
             view=_view(parts[_VIEW_ROW]),
             shown=rows_of(stream, sorted(parts[_SHOWN])),
             summaries=rows_of(derived, sorted(parts[_SUMMARIES])),
-            new=rows_of(stream, sorted(parts[_NEW])),
-            derived=rows_of(derived, sorted(parts[_DERIVED])),
+            new_main=rows_of(stream, sorted(parts[_NEW])),
+            new_derived=rows_of(derived, sorted(parts[_DERIVED])),
         )
 
     def select_notifications(

@@ -130,7 +130,7 @@ def _replace(connection: sqlite3.Connection, rewrite: Rewrite) -> None:
     for name, state in rewrite.states.items():
         states.append((state, check, user_id, session_id, name))
     connection.executemany(_SQL["state"], states)
-    addresses = [(user_id, address) for address in rewrite.blobs]
+    addresses = [(user_id, address) for address in rewrite.old_blob_addresses]
     connection.executemany(_SQL["drop_blob"], addresses)
     connection.execute(_SQL["drop_views"], (user_id, session_id))
     connection.execute(_SQL["reopen"], (check, user_id, session_id, MAIN))
@@ -737,13 +737,13 @@ def _head(connection: sqlite3.Connection, stream: StreamId) -> HeadRow | None:
 def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
     """Write a batch if its receipts are new and the head is the expected one."""
     stream = batch.stream
-    for use in batch.uses:
-        values = (*stream, use.address)
-        receipt = connection.execute(_SQL["find_receipt"], values).fetchone()
-        if receipt is None:
+    for receipt in batch.receipts:
+        values = (*stream, receipt.address)
+        stored = connection.execute(_SQL["find_receipt"], values).fetchone()
+        if stored is None:
             continue
-        if use.address == batch.receipt:
-            return Duplicate(*receipt)
+        if receipt.address == batch.append_receipt_address:
+            return Duplicate(*stored)
         return Moved(_head(connection, stream))
     if batch.expected_seq:
         expected = (batch.expected_seq, batch.expected_hash, batch.head.key_check)
@@ -761,7 +761,7 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
         for event in more:
             rows.append((*stream, *event.columns[1:], event.hash, event.state))
         connection.executemany(_SQL["event"], rows)
-    if batch.blobs or batch.uses:
+    if batch.blobs or batch.receipts:
         _write_blobs_and_receipts(connection, batch)
     return Wrote(batch.head)
 
@@ -806,6 +806,6 @@ def _write_blobs_and_receipts(connection: sqlite3.Connection, batch: Batch) -> N
             )
             rows.append(row)
         connection.executemany(_SQL["blob"], rows)
-    if batch.uses:
-        receipts = [(*stream, *use) for use in batch.uses]
+    if batch.receipts:
+        receipts = [(*stream, *receipt) for receipt in batch.receipts]
         connection.executemany(_SQL["receipt"], receipts)
