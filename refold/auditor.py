@@ -1,4 +1,4 @@
-"""Checks proofs of Refold with this file, Python 3.9 or later and ``cryptography``.
+"""Check a Refold proof with only this file, Python 3.9 or later and ``cryptography``.
 
     python auditor.py PROOF.json --public-key KEY.pem [--anchor ANCHOR.jsonl]
 
@@ -53,7 +53,7 @@ def check(proof: Any, public_key: bytes, anchored: Iterable[Any] | None = None) 
             return _check_growth(proof, public_key)
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"this is not a proof: {type(error).__name__}") from None
-    raise ValueError("this is not a proof that this program knows")
+    raise ValueError("unknown kind of proof")
 
 
 def _check_event(proof: Any, public_key: bytes) -> str:
@@ -67,15 +67,18 @@ def _check_event(proof: Any, public_key: bytes) -> str:
     for header_hash, body_hash in proof["chain"]:
         chain_hash = _event_hash(chain_hash, _hash(header_hash), _hash(body_hash))
     leaf = proof["leaf"]
+    # Digests of the positions and receipts of the events since the previous seal.
     positions = _hash(leaf["positions"])
     receipts = _hash(leaf["receipts"])
     leaf_hash = _sha256(b"\0refold:leaf:1", chain_hash, positions, receipts)
     siblings = [_hash(text) for text in proof["inclusion"]]
     if not _is_included(leaf_hash, leaf["index"], tree_head["size"], siblings, root):
-        raise Refused("the event is not in the tree: it, or a hash, was changed")
+        raise Refused(
+            "the event is not in the tree: the event or a hash in the proof was changed"
+        )
     stream = ", ".join(f"{name} {event[name]!r}" for name in _STREAM)
     subject = f"event {event['seq']} ({event['type']}) of {stream}"
-    return f"holds: {subject} was in the log of {_described(tree_head)}"
+    return f"holds: {subject} was in the log that {_described(tree_head)} covers"
 
 
 def _check_growth(proof: Any, public_key: bytes) -> str:
@@ -90,8 +93,8 @@ def _check_growth(proof: Any, public_key: bytes) -> str:
     if not _is_consistent(old["size"], old_root, new["size"], new_root, hashes):
         raise Refused("the larger tree does not begin with the smaller one")
     return (
-        f"holds: the log of {_described(old)} is the unchanged beginning of the log "
-        f"of {_described(new)}"
+        f"holds: the log that {_described(old)} covers is the unchanged beginning of "
+        f"the log that {_described(new)} covers"
     )
 
 
@@ -99,18 +102,23 @@ def _described(head: Any) -> str:
     """Return a tree head in words."""
     sealed_at = time.gmtime(head["sealed_at"] // 1_000_000)  # from microseconds
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", sealed_at)
-    return f"the tree head of size {head['size']}, signed at {moment}"
+    return f"the tree head of size {head['size']} (signed at {moment})"
 
 
 def _anchored_roots(anchored: Iterable[Any]) -> _Roots:
-    """Return the roots in an anchor.  Raises ValueError for other lines."""
+    """Return the roots in an anchor.
+
+    Raises ValueError if an entry is not a tree head.
+    """
     roots: _Roots = {}
     for number, head in enumerate(anchored, 1):
         try:
             tree = (head["store_id"], head["size"])
             roots.setdefault(tree, set()).add(_hash(head["root"]))
         except (KeyError, TypeError, ValueError):
-            raise ValueError(f"entry {number} of the anchor is no tree head") from None
+            raise ValueError(
+                f"entry {number} of the anchor is not a tree head"
+            ) from None
     return roots
 
 
@@ -194,7 +202,8 @@ def _left_siblings(index: int, last: int) -> list[bool]:
     while last:
         is_left = bool(index & 1) or index == last
         are_left.append(is_left)
-        # A node without a sibling has its parent's hash: skip such levels.
+        # A last node with an even index has no sibling: it moves up until it has one,
+        # which is on the left.
         while is_left and index and not index & 1:
             index >>= 1
             last >>= 1
@@ -251,7 +260,10 @@ def _is_consistent(
 
 
 def read_key(text: str) -> bytes:
-    """Return an Ed25519 public key from PEM, hex or base64.  Raises ValueError."""
+    """Return an Ed25519 public key from PEM, hex or base64.
+
+    Raises ValueError for any other text.
+    """
     text = text.strip()
     if "BEGIN PUBLIC KEY" in text:
         body = "".join(line for line in text.splitlines() if "-" not in line)
@@ -290,7 +302,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError, RecursionError) as error:
         print(f"cannot be checked: {error}", file=sys.stderr)
         return 2
-    encoding = sys.stdout.encoding or "ascii"  # which may lack characters of an id
+    # The terminal may be unable to print some characters of an id.
+    encoding = sys.stdout.encoding or "ascii"
     print(outcome.encode(encoding, "backslashreplace").decode(encoding))
     return code
 

@@ -1,6 +1,6 @@
 """Functions that open, move and reconcile stores, with the adapters for their URLs.
 
-Two more redact a single value, and return a strategy of the settings file.
+``redact`` redacts one value; ``for_agent`` returns a strategy.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def open_store(
     has_parts = any(part is not None for part in parts_of_redactor)
     if redactor and has_parts:
         raise InvalidConfiguration(
-            "a redactor has its own policy, registered values and recognizer: give "
-            "either it or those"
+            "a redactor has its own policy, registered values and recognizer: pass "
+            "either redactor, or policy, registered and recognizer"
         )
     # An object with keys, values or a model stays in this process.  So another process
     # can open the store only if these arguments are texts or left out.
@@ -177,15 +177,16 @@ def open_store(
         time = database.store_time()
         sink = access_log or config.access_log()
         open_trail = partial(_access_trail, sink, database, ring, time)
+        # With ``off`` nothing is recorded; the trail is opened only when it is read.
         audit: AccessTrail | Callable[[], AccessTrail] = open_trail
         if sink != "off":
             audit = open_trail()
-        events = LogFactory(recorder, ring).log
-        settings = config.contexts()
-        seals = _seals_opener(events, anchor, store_id)
+        log = LogFactory(recorder, ring).log
+        settings = config.context_settings()
+        seals = _seals_opener(log, anchor, store_id)
         cleanup.pop_all()
     open_again: Callable[[], SessionStore] | None = None
-    if events.shared and is_portable:
+    if log.shared and is_portable:
         # Other processes sign nothing, so they do not need an anchor that is an object.
         has_anchor_path = isinstance(anchor, str | os.PathLike)
         open_again = partial(
@@ -200,7 +201,7 @@ def open_store(
             access_log=access_log,
         )
     return SessionStore(
-        events,
+        log,
         redactor,
         limits,
         time=time,
@@ -233,12 +234,12 @@ def _file_errors() -> Iterator[None]:
 
 
 def _transcripts(
-    path: Path, form: str, session_id: str | None, *, strict: bool
+    path: Path, format_name: str, session_id: str | None, *, strict: bool
 ) -> Iterator[tuple[str, Transcript]]:
     """Yield the transcripts in a file, each with the id of its session."""
     from refold.adapters.importers import read_named
 
-    return read_named(path, form, session_id, strict=strict)
+    return read_named(path, format_name, session_id, strict=strict)
 
 
 def _access_trail(
@@ -279,8 +280,8 @@ def _tree_seals(log: EncryptedLog, anchor: Path | Anchor) -> Seals:
 def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
     """Destroy the keys of erased users that a restored backup brought back.
 
-    Returns the number of destroyed keys.  Raises the errors of ``open_store``, except
-    the error about an older key store.
+    Returns the number of destroyed keys.  Raises the errors of ``open_store``, but
+    accepts a key store that is older than the database.
     """
     from refold.adapters.keys.belonging import reconcile
     from refold.adapters.sql.recorder import Subjects
@@ -326,14 +327,14 @@ def move(
     if not to.startswith("postgres"):
         raise InvalidConfiguration("the target of a move must be a postgresql:// URL")
     if keys_to == "memory://":
-        raise _same_key_store()
+        raise _bad_target_of_keys()
     url = url or config.database()
     with _file_errors(), ExitStack() as cleanup:
         source = _database(url)
         cleanup.callback(source.close)
         target = cast("PostgresDatabase", _database(to))
         cleanup.callback(target.close)
-        cleanup.enter_context(target.filling())
+        cleanup.enter_context(target.lock_for_move())
         store_move = Move(source, target, on_progress)
         needs_copy = store_move.begin()
         if not needs_copy:
@@ -395,10 +396,10 @@ def _key_stores(
     # Two URLs may name the same key store.  Then the old one has this mark, too.  The
     # copy of the settings removes the mark.
     mark = os.urandom(8)
-    new.remember("copying", mark)
+    new.set_setting("copying", mark)
     if old.get_setting("copying") == mark:
-        new.forget_names("copying")
-        raise _same_key_store()
+        new.delete_settings("copying")
+        raise _bad_target_of_keys()
     return old, new
 
 
@@ -410,10 +411,10 @@ def _check_no_other_keys(key_store: SqlKeyStore, store_id: str) -> None:
         raise InvalidConfiguration("the target key store has keys of another store")
 
 
-def _same_key_store() -> InvalidConfiguration:
-    """Return the error for a move of keys into their own key store."""
+def _bad_target_of_keys() -> InvalidConfiguration:
+    """Return the error for a key store to which keys cannot be moved."""
     return InvalidConfiguration(
-        "keys_to must be a lasting key store other than the old one"
+        "keys_to must be a persistent key store, not the old one"
     )
 
 
@@ -447,22 +448,23 @@ def make_redactor(
     from refold.adapters import rule_cache
     from refold.redaction.redactor import Redactor
 
+    # Read compiled rules from the cache, but store none.
     rule_cache.use(fills=False)
-    guard: Guard | None = None
+    recognizer_guard: Guard | None = None
     plan: Plan | None = None
     if policy is not None:
-        guard = policy.guard(recognizer)
+        recognizer_guard = policy.guard(recognizer)
         plan = policy.plan()
     elif recognizer is not None:
         from refold.redaction.recognizers import Guard
 
-        guard = Guard(recognizer)
+        recognizer_guard = Guard(recognizer)
     try:
-        return Redactor(plan, registered=registered, recognizer=guard)
+        return Redactor(plan, registered=registered, recognizer=recognizer_guard)
     except ModuleNotFoundError as error:
         raise InvalidConfiguration(
             f"the policy's engine is not installed ({error.name} is missing): "
-            'engine = "auto" takes the best that is installed'
+            'set engine = "auto" to use the best installed engine'
         ) from None
 
 
@@ -540,7 +542,7 @@ def master_key(url: str, *, create: bool, make_key: bool = False) -> MasterKey:
     """Return the master key: ``REFOLD_MASTER_KEY``, else the key in a file.
 
     create:   create the file if it does not exist.
-    make_key: create the file for PostgreSQL, too; copy it to clients on other hosts.
+    make_key: also create it for PostgreSQL; the caller copies it to the other hosts.
 
     Raises InvalidConfiguration, KeyUnavailable.
     """
@@ -598,10 +600,10 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) ->
         key = None if path is None else os.path.abspath(path)
     else:
         key = id(policy)
+    # One lookup: another thread may clear the cache.
     cached = _redactors.get(key)
     if cached is None:
         cached = (make_redactor(config.policy(policy)), policy)
-        # Another thread may clear the cache at any time.
         if len(_redactors) >= _MAX_CACHED_REDACTORS:
             _redactors.clear()
         _redactors[key] = cached
@@ -619,4 +621,4 @@ def for_agent(agent: str, strategy: str | Strategy | None = None) -> Strategy:
     strategy: the strategy for the events of this agent.  Default: the strategy in the
               settings file, else ``keep_all``.
     """
-    return config.contexts().for_agent(agent, strategy)
+    return config.context_settings().for_agent(agent, strategy)

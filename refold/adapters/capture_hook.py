@@ -42,27 +42,30 @@ def main(arguments: Sequence[str]) -> int:
         os.environ["REFOLD_HOME"] = options["--home"]
     path = Path(folder)
     # Keeps the complaint that no store is named, which `capture --status` shows.
-    without_store = CaptureState.of(url="", user_id=user, client=client, folder=path)
+    state_without_url = CaptureState.of(
+        url="", user_id=user, client=client, folder=path
+    )
     url = options.get("--db") or os.environ.get("REFOLD_DB")
     if not url:
-        without_store.complain(
-            "refold: nothing is captured: REFOLD_DB is not set where the program runs"
+        state_without_url.complain(
+            "refold: nothing is captured: REFOLD_DB is not set in the environment of "
+            "the hook"
         )
         return 1
-    without_store.forget()
+    state_without_url.forget()  # an earlier complaint
     url = absolute(url)
     state = CaptureState.of(url=url, user_id=user, client=client, folder=path)
     _open_standard_streams()
     state.request()
-    lock = state.acquire()
-    if lock is None:  # the process with the lock takes the request
+    lock_fd = state.acquire()
+    if lock_fd is None:  # the process with the lock takes the request
         return 0
     command = [sys.executable, "-P", "-m", "refold"]
     if "--db" in options:
         command += ["--db", url]
     command += ["capture", client, "--user", user, "--folder", folder]
-    command += ["--linger", str(LINGER_SEC), "--lock", str(lock)]
-    _start(command, lock, state.log)
+    command += ["--linger", str(LINGER_SEC), "--lock", str(lock_fd)]
+    _start(command, lock_fd, state.log)
     return 0
 
 
@@ -78,7 +81,7 @@ def _open_standard_streams() -> None:
             return
 
 
-def _start(command: list[str], lock: int, log_file: Path) -> None:
+def _start(command: list[str], lock_fd: int, log_file: Path) -> None:
     """Run a command in its own session, without the files of the client.
 
     log_file: gets the stderr of the command.
@@ -89,23 +92,23 @@ def _start(command: list[str], lock: int, log_file: Path) -> None:
         return
     try:
         os.setsid()
-        if os.fork():  # the grandchild is no child of a process of the client
+        if os.fork():  # the child exits, so the client is not an ancestor that waits
             os._exit(0)
-        _execute(command, lock, log_file)
+        _execute(command, lock_fd, log_file)
     finally:
         os._exit(1)
 
 
-def _execute(command: list[str], lock: int, log_file: Path) -> NoReturn:
+def _execute(command: list[str], lock_fd: int, log_file: Path) -> NoReturn:
     """Replace this process by the command, which inherits only the lock."""
     null = os.open(os.devnull, os.O_RDWR)
     stderr = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(null, _STDIN)
     os.dup2(null, _STDOUT)
     os.dup2(stderr, _STDERR)
-    os.closerange(_STDERR + 1, lock)
-    os.closerange(lock + 1, os.sysconf("SC_OPEN_MAX"))
-    os.set_inheritable(lock, True)
+    os.closerange(_STDERR + 1, lock_fd)
+    os.closerange(lock_fd + 1, os.sysconf("SC_OPEN_MAX"))
+    os.set_inheritable(lock_fd, True)
     os.execv(command[0], command)  # noqa: S606  # no shell is needed
 
 

@@ -50,7 +50,7 @@ def shared_memory() -> bool:
     return value == "on"
 
 
-def contexts() -> Settings:
+def context_settings() -> Settings:
     """Return the settings of contexts, from ``[context]`` and from the environment.
 
     The settings file is ``REFOLD_CONFIG``, else ``refold.toml`` in the working

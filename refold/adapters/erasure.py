@@ -318,7 +318,7 @@ class StoredErasureSteps:
 
     def remember(self, name: str, value: bytes) -> None:
         """Let the key store remember a value of this database."""
-        self._keys.store.remember(f"{self._tree.store_id} {name}", value)
+        self._keys.store.set_setting(f"{self._tree.store_id} {name}", value)
 
     def _remember_certificate(self, certificate_id: str, user_ref: str) -> None:
         """Let the key store remember that a certificate exists."""
@@ -330,14 +330,14 @@ class StoredErasureSteps:
 
     def remembered(self) -> dict[str, bytes]:
         """Return all values that the key store remembers of this database."""
-        return self._keys.store.remembered(f"{self._tree.store_id} ")
+        return self._keys.store.settings_with(f"{self._tree.store_id} ")
 
     def forget_remembered(self) -> None:
         """Accept the database as it is, for example after a backup was restored.
 
         The key store forgets what it remembers, and remembers the present values.
         """
-        self._keys.store.forget_names(f"{self._tree.store_id} ")
+        self._keys.store.delete_settings(f"{self._tree.store_id} ")
         for row in self.certificate_rows():
             self._remember_certificate(row.certificate_id, row.user_ref)
         self.remember("generation", b"%d" % self._subjects.key_generation())

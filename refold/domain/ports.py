@@ -563,7 +563,7 @@ class ReadTranscripts(Protocol):
     """Reads the transcripts in a file, each with the name of its session."""
 
     def __call__(
-        self, path: Path, form: str, session_id: str | None, *, strict: bool
+        self, path: Path, format_name: str, session_id: str | None, *, strict: bool
     ) -> Iterable[tuple[str, Transcript]]: ...
 
 

@@ -285,7 +285,7 @@ def test_a_setting_that_the_tables_refuse_is_an_error_of_the_key_store(
     store = SqlKeyStore(url_of_file(tmp_path / "keys.db"))
 
     with pytest.raises(KeyUnavailable, match="not written by Refold"):
-        store.remember("name", None)  # type: ignore[arg-type]  # what the test passes on purpose
+        store.set_setting("name", None)  # type: ignore[arg-type]  # what the test passes on purpose
 
     store.close()
 

@@ -149,7 +149,7 @@ def test_a_pooler_in_session_mode_is_like_a_direct_connection(
             with database._connected() as driver:
                 row = driver.execute("SHOW transaction_isolation").fetchone()
             assert row == ("read committed",)
-            with database.filling():  # as ``refold move`` does
+            with database.lock_for_move():  # as ``refold move`` does
                 pass
             assert len(session.events()) == 1
 
@@ -203,4 +203,4 @@ def test_a_store_is_not_moved_through_a_pooler(pooled_url: str, tmp_path: Path) 
         assert isinstance(database, PostgresDatabase)
 
         with pytest.raises(StoreUnavailable, match="connect to the server directly"):
-            database.filling().__enter__()
+            database.lock_for_move().__enter__()

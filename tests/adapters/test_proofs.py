@@ -240,7 +240,7 @@ def test_hex_digits_of_a_root_may_be_in_upper_case(proofs: Proofs) -> None:
 def test_a_malformed_anchor_is_reported_as_such(proofs: Proofs, wrong: Any) -> None:
     head = proofs.event["tree_head"]
 
-    with pytest.raises(ValueError, match="entry 2 of the anchor is no tree head"):
+    with pytest.raises(ValueError, match="entry 2 of the anchor is not a tree head"):
         auditor.check(proofs.event, proofs.key, [head, wrong])
 
 
@@ -373,7 +373,7 @@ def test_trees_that_were_not_signed_have_no_proof(
 )
 def test_other_values_are_no_proof(value: Any) -> None:
     for proof in (value, {"proof": "refold event proof 1", "event": value}):
-        with pytest.raises(ValueError, match="not a proof"):
+        with pytest.raises(ValueError, match=r"not a proof|unknown kind of proof"):
             auditor.check(proof, bytes(32))
 
 

@@ -188,7 +188,7 @@ class SqlKeyStore:
             return None
         return values[0]
 
-    def remember(self, name: str, value: bytes) -> None:
+    def set_setting(self, name: str, value: bytes) -> None:
         """Set the value of a setting."""
         # The statement replaces a row that exists, in the tables that Refold creates.
         if not self._add([("put_setting", {"name": name, "value": value})]):
@@ -199,7 +199,7 @@ class SqlKeyStore:
         row = {"name": name, "value": value}
         connection.execute(self._t.statement("put_setting"), row)
 
-    def remembered(self, prefix: str) -> dict[str, bytes]:
+    def settings_with(self, prefix: str) -> dict[str, bytes]:
         """Return the settings whose names begin with ``prefix``, by the other part."""
         import sqlalchemy as sa
 
@@ -209,7 +209,7 @@ class SqlKeyStore:
         values = self._read(query, lambda row: (row[0][len(prefix) :], _octets(row[1])))
         return dict(values)
 
-    def forget_names(self, prefix: str) -> None:
+    def delete_settings(self, prefix: str) -> None:
         """Delete the settings whose names begin with ``prefix``."""
         import sqlalchemy as sa
 

@@ -345,7 +345,7 @@ class PostgresDatabase(Database):
             connection.exec_driver_sql(_SQL["refuse_write"].format(table=table))
 
     @contextmanager
-    def filling(self) -> Iterator[None]:
+    def lock_for_move(self) -> Iterator[None]:
         """Within the block, no other process moves a store to this database.
 
         Raises StoreUnavailable if one already does.

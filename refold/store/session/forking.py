@@ -41,7 +41,7 @@ def fork(session: S, at: int, *, session_id: str) -> S:
     learned: dict[Any, int] = {}
     for secret, shown_at in head.state.learned.items():
         if shown_at <= at:
-            learned[secret] = 0
+            learned[secret] = 0  # known before the fork's first event
     state = state._replace(numbers=numbers, learned=learned)
     session.writer.append(order, forked_head=ports.Head(state))
     return child
@@ -52,6 +52,7 @@ def pass_labels(session: SessionCore, child: S) -> S:
     labels = recorded_labels(session)
     if labels:
         child.append(labelling(labels))
+        # The event has redacted labels; the index needs hashes of the original ones.
         session.writer.log.label_like(child.stream, session.stream)
     return child
 
@@ -59,9 +60,8 @@ def pass_labels(session: SessionCore, child: S) -> S:
 def continue_exported(session: SessionCore, exported: ports.Exported) -> bool:
     """Make an empty session a fork that continues an exported context.
 
-    Returns whether the session is such a fork.  It is none if it has events of another
-    origin, or if this store does not have the exported event: then the exported entries
-    are to be read like those of the client.
+    Returns False if the session has other events, or if this store lacks the exported
+    event; the caller then treats the entries as the client's own.
     """
     state = session.writer.log.head(session.stream).state
     place = (exported.session_id, exported.seq)
@@ -77,7 +77,8 @@ def continue_exported(session: SessionCore, exported: ports.Exported) -> bool:
     if [str(event.event_id) for event in events] != [exported.event_id]:
         return False
     origin = replace(session, stream=stream)
-    pass_labels(origin, fork(origin, exported.seq, session_id=session.session_id))
+    child = fork(origin, exported.seq, session_id=session.session_id)
+    pass_labels(origin, child)
     return True
 
 
