@@ -55,7 +55,7 @@ def test_an_item_can_be_forgotten(refold: Refold, sample: Path) -> None:
 
     ran = refold("memory", "--user", "lin", "--forget", name)
 
-    assert ran.out.startswith(f"{name} is forgotten")
+    assert ran.out.startswith(f"{name} stays forgotten")
     left = refold("memory", "--user", "lin", "--all", "--json").json()
     assert name not in {item["memory_id"] for item in left}
     assert refold("memory", "--user", "lin", "--forget", "nothing").code == 1
@@ -122,8 +122,8 @@ ONE = "m0123456789abcde"
         ((*LIN, "--profile", "--all"), "use --all with the list"),
         (("--everyone", "--all"), "use --all with the list"),
         (("--everyone", "--item", ONE), "--everyone only lists items"),
-        (("--everyone", "--refresh"), "--refresh takes all users"),
-        ((*LIN, "--everyone", "--refresh"), "--refresh takes all users"),
+        (("--everyone", "--refresh"), "--refresh updates all users"),
+        ((*LIN, "--everyone", "--refresh"), "--refresh updates all users"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

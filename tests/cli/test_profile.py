@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from refold.adapters.cli.commands.memory import profiled
+from refold.adapters.cli.commands.memory import profile_report
 from refold.projections.memory.profile import Profile, Stated
 from tests.projections.declared import DAY, START, WRONG, judged_session, profile_of
 
@@ -24,7 +24,7 @@ def profile() -> Profile:
 
 
 def test_memory_shows_its_items(capsys: pytest.CaptureFixture[str]) -> None:
-    profiled(profile(), NOW).print(as_json=False)
+    profile_report(profile(), NOW).print(as_json=False)
 
     shown = capsys.readouterr().out
     assert "sign_error, 3× in 3 sessions" in shown
@@ -38,7 +38,7 @@ def test_memory_shows_its_items(capsys: pytest.CaptureFixture[str]) -> None:
 def test_memory_shows_why_an_item_is_withheld(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    profiled(profile(), NOW).print(as_json=False)
+    profile_report(profile(), NOW).print(as_json=False)
 
     lines = capsys.readouterr().out.splitlines()
     (angles,) = [line for line in lines if "angles (geometry), " in line]
@@ -46,7 +46,7 @@ def test_memory_shows_why_an_item_is_withheld(
 
 
 def test_json_of_a_profile_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    profiled(profile(), NOW).print(as_json=True)
+    profile_report(profile(), NOW).print(as_json=True)
 
     assert json.loads(capsys.readouterr().out) == json.loads(
         json.dumps(profile().to_json())
@@ -56,6 +56,6 @@ def test_json_of_a_profile_has_all_fields(capsys: pytest.CaptureFixture[str]) ->
 def test_users_without_consent_have_no_profile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    profiled(Profile("ada"), NOW).print(as_json=False)
+    profile_report(Profile("ada"), NOW).print(as_json=False)
 
     assert capsys.readouterr().out == "0 items of 0 sessions with verdicts\n"

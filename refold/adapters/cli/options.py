@@ -158,13 +158,14 @@ class Call(typer.Context):
             raise
 
     def store(
-        self, *, new: bool = False, serves: bool = False, **parts: Any
+        self, *, new: bool = False, long_running: bool = False, **parts: Any
     ) -> SessionStore:
         """Open the store, and close it when the command ends.
 
-        new:    create the store if it does not exist.
-        serves: the command runs for a long time, so it may compile the rules.
-        parts:  further arguments of ``open_store``.
+        new:          create the store if it does not exist.
+        long_running: whether the command runs for a long time; then it may compile
+                      the rules.
+        parts:        further arguments of ``open_store``.
 
         Raises StoreUnavailable if there is no such file and ``new`` is not set: a
         misspelt path must not show an empty log.
@@ -174,13 +175,13 @@ class Call(typer.Context):
         from refold.redaction import engines
 
         rule_cache.use(fills=True)
-        if not serves:
+        if not long_running:
             engines.start_quickly()
         if not new:
             self.check_exists()
         make_key = bool(self.meta.get("--make-key"))
         store = open_store(self.url, make_key=make_key, count_uses=False, **parts)
-        if serves:
+        if long_running:
             store.writer.redactor.scanner.look_for_faster_engine()
         return self.with_resource(store)
 
@@ -516,6 +517,11 @@ def sessions(
     raise _not_found(user, session)
 
 
+def check_user(store: SessionStore, user: str) -> None:
+    """Raise RefoldError if the store has no sessions of this user."""
+    sessions(store, user, None)
+
+
 def _not_found(user: str | None, session: str | None) -> errors.RefoldError:
     """Return the error for a session, or a user, that a store does not have."""
     if user is not None and session is not None:
@@ -537,8 +543,8 @@ def only_user(infos: Iterable[SessionInfo]) -> str:
     return users.pop()
 
 
-def reader(store: SessionStore, user: str | None) -> str:
-    """Return the user whose sessions a command reads; None means the only user.
+def chosen_user(store: SessionStore, user: str | None) -> str:
+    """Return the user that a command is about; None means the only user.
 
     Raises RefoldError if the store has no user or several.
     """

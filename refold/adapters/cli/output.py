@@ -227,7 +227,7 @@ def names_of(item: Any) -> dict[str, str]:
     return {"user_id": item.user_id, "session_id": item.session_id}
 
 
-def mark(ok: bool | None) -> tuple[str, str]:
+def mark(*, ok: bool | None) -> tuple[str, str]:
     """Return the sign before a line, with its style.
 
     ok: True for a success, False for a failure, None for a warning.

@@ -119,7 +119,7 @@ def capture(
         output.complain(f"there is no folder {folder} yet: name another with --folder")
     elif not folder.is_dir():
         raise typer.BadParameter(f"{folder} is not a folder: name one with --folder")
-    store = call.store(new=True, serves=not once and linger is None)
+    store = call.store(new=True, long_running=not once and linger is None)
     follower = Follower(store, program, user_id=user, folder=folder, url=url)
     stop = Event()
     with stopped_by_signals(stop.set):

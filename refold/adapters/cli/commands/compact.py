@@ -113,7 +113,7 @@ def compact(
     if watch:
         if until_idle:
             raise _wrong_usage("leave --until-idle out: --watch does not end")
-        store = call.store(serves=True)
+        store = call.store(long_running=True)
         seconds_between_checks = EVERY_SEC["compact"] if every is None else every
         worker = Worker(
             store,
@@ -136,10 +136,10 @@ def compact(
     session = session_name(store, user, session)
     opened = store.session(user_id=user, session_id=session)
     chosen = _strategy(store, strategy) or opened.strategies.compactor().strategy
-    return _compacted(opened, chosen, writer, until_idle=until_idle)
+    return _compact_session(opened, chosen, writer, until_idle=until_idle)
 
 
-def _compacted(
+def _compact_session(
     session: Session,
     strategy: Strategy,
     writer: SummarizerPort | None,
@@ -194,8 +194,8 @@ def _show_adopted(screen: Screen, summaries: Sequence[Summary]) -> None:
         "written earlier, under other parameters of this strategy",
     )
     screen.line(
-        "  its text is reused as it is; parameters such as summary_tokens apply to "
-        "new summaries"
+        "  its text is reused unchanged; parameters such as summary_tokens apply only "
+        "to new summaries"
     )
 
 
@@ -248,7 +248,7 @@ def _show_summary(screen: Screen, summary: Summary) -> None:
             level += f", folds summary {seq}"
     events = counted(summary.source_event_count, "event")
     spanned = summary.last_seq - summary.first_seq + 1
-    if summary.source_event_count < spanned:  # the client left the others out, say
+    if summary.source_event_count < spanned:  # the client may leave some out
         events = f"{summary.source_event_count:,} of {counted(spanned, 'event')}"
     screen.line(
         (_ACTIONS[summary.kind], "bold blue"),
@@ -356,12 +356,13 @@ def worker(
 
     Duties: compact (sessions whose strategy asks for it), index (new events, for
     lists and searches), seal (new events), erase (interrupted erasures, and those
-    whose grace period is over), verify (each session, and the tree); with their
-    options also rebuild (each session once) and retain.  Index is not a default: it
-    looks at each session when a worker starts, and then reads new events.  A session
-    with fewer than 256 events is read from its beginning again.
+    whose grace period is over), verify (each session, and the tree).  The options
+    --rebuild and --retain add the duties rebuild (each session once) and retain.
+    Index is not a default: it looks at each session when a worker starts, and then
+    reads new events.  It reads a session with fewer than 256 events again from its
+    beginning.
     """
-    store = call.store(serves=True)
+    store = call.store(long_running=True)
     duty_texts = do.split(",")  # such as "seal" or "seal=60s"
     if rebuild is not None:
         duty_texts.append("rebuild")
@@ -375,6 +376,7 @@ def worker(
         if interval:
             duties[name] = duration(interval).total_seconds()
         elif name not in duties:
+            # --rebuild and --retain keep an interval given in --do.
             duties[name] = EVERY_SEC.get(name, 0.0)
     background = Worker(
         store,
@@ -472,8 +474,8 @@ def rebuild(
     interrupted, run it again to complete it.  Exits with 1 if a summary failed or a
     session could not be rebuilt.
 
-    --check exits with 1 if a rebuild decides on other summaries than the session did
-    while it ran.  Summaries after the last call of a model are not compared.
+    --check exits with 1 if the rebuild would make other summaries than the session
+    made.  Summaries after the last model call are not compared.
     """
     started = time.monotonic()
     writer = _summarizer(summarizer, model)
@@ -481,8 +483,10 @@ def rebuild(
     session = optional_session_name(store, user, session)
     infos = list(sessions(store, user, session))
     new = store.settings.strategy(strategy)
-    old_fingerprint = retire
-    if retire is not None and not re.fullmatch("[0-9a-f]{64}", retire):
+    old_fingerprint: str | None
+    if retire is None or re.fullmatch("[0-9a-f]{64}", retire):
+        old_fingerprint = retire
+    else:
         old_fingerprint = store.settings.strategy(retire).fingerprint
     if old_fingerprint == new.fingerprint:
         raise InvalidConfiguration(
@@ -490,36 +494,48 @@ def rebuild(
         )
     if old_fingerprint is not None and not activate:
         _check_unused(store, infos, old_fingerprint)
-    # Waiting for a model needs no core, and its client stays in this process.
+    # Model calls only wait, so threads are enough, and the client cannot move to
+    # another process.
     executor = ThreadPoolExecutor(jobs) if writer else call.executor(jobs)
     run = partial(
-        _run, store, new, infos, user_id=user, session_id=session, executor=executor
+        _rebuild_sessions,
+        store,
+        new,
+        infos,
+        user_id=user,
+        session_id=session,
+        executor=executor,
     )
     if check:
         checked = run(checks=True)
-        return _rebuilt(checked, time.monotonic() - started, is_plan=True)
+        return _rebuild_result(
+            checked, time.monotonic() - started, changes_nothing=True
+        )
     paid_model = getattr(writer, "model", None)
     if dry_run or (paid_model and not yes):
         planned = run(dry_run=True)
         seconds = time.monotonic() - started
-        plan = _rebuilt(planned, seconds, is_plan=True, model=paid_model)
+        plan = _rebuild_result(planned, seconds, changes_nothing=True, model=paid_model)
         if dry_run:
+            # A dry run succeeds whatever it finds.
             return plan._replace(code=0)
         call.report(plan)
         if call.as_json or not sys.stdin.isatty():
             raise InvalidConfiguration("asking a model costs money: add --yes to go on")
-        typer.confirm("Go on?", err=True, abort=True)
+        typer.confirm("Continue?", err=True, abort=True)
     reports = run(summarizer=writer, strict=strict)
-    switched: Counter[str] = Counter()
+    sessions_by_action: Counter[str] = Counter()
     for report in reports:
         if report.problem:
             continue
         rebuilt = store.session(user_id=report.user_id, session_id=report.session_id)
         if activate and rebuilt.strategies.activate(new):
-            switched["activated"] += 1
-        if old_fingerprint and _retired(rebuilt, old_fingerprint, new.fingerprint):
-            switched["retired"] += 1
-    return _rebuilt(reports, time.monotonic() - started, switched=switched)
+            sessions_by_action["activated"] += 1
+        if old_fingerprint and _retire_old(rebuilt, old_fingerprint, new.fingerprint):
+            sessions_by_action["retired"] += 1
+    return _rebuild_result(
+        reports, time.monotonic() - started, actions=sessions_by_action
+    )
 
 
 def _check_unused(
@@ -537,7 +553,7 @@ def _check_unused(
             )
 
 
-def _run(
+def _rebuild_sessions(
     store: SessionStore,
     strategy: Strategy,
     infos: Sequence[SessionInfo],
@@ -554,7 +570,7 @@ def _run(
         return sorted(reports, key=lambda report: (report.user_id, report.session_id))
 
 
-def _retired(session: Session, old: str, new: str) -> bool:
+def _retire_old(session: Session, old: str, new: str) -> bool:
     """Retire the summaries of a strategy, unless the session still uses it.
 
     old: the fingerprint of that strategy.
@@ -578,19 +594,19 @@ _COUNTED: Final = (
 )
 
 
-def _rebuilt(
+def _rebuild_result(
     reports: Sequence[Rebuilt],
     seconds: float,
     *,
-    switched: Mapping[str, int] = MappingProxyType({}),
-    is_plan: bool = False,
+    actions: Mapping[str, int] = MappingProxyType({}),
+    changes_nothing: bool = False,
     model: str | None = None,
 ) -> Result:
-    """Return the result of a rebuild, or of its plan.
+    """Return the result of a rebuild, or of a dry run or check.
 
-    switched: the number of sessions with a changed strategy, by the action.
-    is_plan:  whether nothing was made yet.
-    model:    the model that would cost money.
+    actions:         the number of sessions by action.
+    changes_nothing: whether summaries were only planned or compared.
+    model:           the model that would cost money.
     """
     totals = dict.fromkeys(_COUNTED, 0)
     for report in reports:
@@ -603,7 +619,7 @@ def _rebuilt(
             spent = totals["tokens_in"] * prices.input
             spent += totals["tokens_out"] * prices.output
             cost = round(spent / models.MILLION, 4)
-    to_make = "to make" if is_plan else "made"
+    to_make = "to make" if changes_nothing else "made"
 
     def show(screen: Screen) -> None:
         for report in reports:
@@ -616,7 +632,7 @@ def _rebuilt(
         ]
         if totals["failures"]:
             details.append(f", {totals['failures']:,} failed")
-        for action, count in switched.items():
+        for action, count in actions.items():
             details.append(f", {count:,} {action}")
         screen.line((f"{summaries} {to_make}", "bold"), *details)
         if model:
@@ -637,13 +653,13 @@ def _rebuilt(
         "seconds": round(seconds, 3),
         "problems": problems,
     }
-    if is_plan:
+    if changes_nothing:
         value["dry_run"] = True
         value["model"] = model
         value["cost"] = cost
     else:
-        value["activated"] = switched.get("activated", 0)
-        value["retired"] = switched.get("retired", 0)
+        value["activated"] = actions.get("activated", 0)
+        value["retired"] = actions.get("retired", 0)
     failed = any(report.problem or report.failures for report in reports)
     return Result(value, show, int(failed))
 
@@ -652,7 +668,7 @@ def _show_session(screen: Screen, report: Rebuilt, to_make: str) -> None:
     """Print a line about a session; ``to_make`` says whether summaries were made."""
     name = shown(f"{report.user_id} / {report.session_id}")
     if report.problem:
-        screen.line(mark(False), name, "  ", shown(report.problem))
+        screen.line(mark(ok=False), name, "  ", shown(report.problem))
         return
     summaries = counted(report.compactions, "summary", "summaries")
     before = ""
@@ -662,7 +678,7 @@ def _show_session(screen: Screen, report: Rebuilt, to_make: str) -> None:
     if report.failures:
         failed = f", {counted(report.failures, 'attempt')} failed"
     screen.line(
-        mark(None if report.failures else True),
+        mark(ok=None if report.failures else True),
         name,
         f"  {summaries} {to_make}",
         (before, "dim"),

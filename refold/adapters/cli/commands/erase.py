@@ -24,10 +24,10 @@ from refold.adapters.cli.options import (
     OptionalReason,
     ReasonOption,
     UserOption,
+    check_user,
     duration,
     operator as operator_name,
     session_option,
-    sessions,
     user_option,
 )
 from refold.adapters.display import values
@@ -150,7 +150,7 @@ def erase(
     def show(screen: output.Screen) -> None:
         _show_erasure(screen, erased)
         if unwritten is not None and erased.certificate is not None:
-            screen.line(output.mark(False), f"{unwritten}; here it is:")
+            screen.line(output.mark(ok=False), f"{unwritten}; here it is:")
             screen.line(orjson.dumps(erased.certificate.to_json()).decode())
 
     value = erased.to_json()
@@ -208,7 +208,7 @@ def _show_stranded(screen: output.Screen, stranded: Sequence[Stranded]) -> None:
         if owner.sessions is not None:
             name += f" / {', '.join(owner.sessions)}"
         screen.line(
-            output.mark(None), output.shown(name), ": marked as erased, but the"
+            output.mark(ok=None), output.shown(name), ": marked as erased, but the"
         )
         undo = "; `refold restore` undoes it" if is_restorable else ""
         screen.line(f"  record of the erasure is gone: erase it again{undo}")
@@ -233,7 +233,7 @@ def _show_erasure(screen: output.Screen, erased: ErasureResult) -> None:
     if erased.due_at is not None:
         destroyed_at = values.moment(erased.due_at)
         screen.line(
-            output.mark(True), f"unreadable from now on, destroyed at {destroyed_at}"
+            output.mark(ok=True), f"unreadable from now on, destroyed at {destroyed_at}"
         )
         screen.line("  until then, `refold restore --user …` undoes it")
         _show_copies(screen, erased.copies)
@@ -246,15 +246,15 @@ def _show_erasure(screen: output.Screen, erased: ErasureResult) -> None:
     for place, files in erased.removed.items():
         if files:
             removed = f"removed {counted(len(files), 'file')} of {place}"
-            screen.line(output.mark(True), removed)
+            screen.line(output.mark(ok=True), removed)
     if erased.unfinished:
-        screen.line(output.mark(False), output.shown(erased.unfinished))
+        screen.line(output.mark(ok=False), output.shown(erased.unfinished))
         screen.line("  the erasure is certified: run the command again for the rest")
         return
     rows = sum(erased.left.values())
     tables = counted(len(erased.left), "table")
     left = f"searched {tables} afterwards: {counted(rows, 'row')} left"
-    screen.line(output.mark(not rows), left)
+    screen.line(output.mark(ok=not rows), left)
     screen.line((f"  in {erased.database}", "dim"))
     _show_search(screen, erased)
     names = ", ".join(place.name for place in erased.outside)
@@ -269,12 +269,12 @@ def _show_erasure(screen: output.Screen, erased: ErasureResult) -> None:
 def _show_earlier(screen: output.Screen, certificate: Signed | None) -> None:
     """Print an earlier erasure and its certificate."""
     if certificate is None:
-        screen.line(output.mark(True), "erased before: nothing was left to erase")
+        screen.line(output.mark(ok=True), "erased before: nothing was left to erase")
         return
     statement = certificate.statement
     completed_at = str(statement["completed_at"])
     screen.line(
-        output.mark(True),
+        output.mark(ok=True),
         f"erased before, at {completed_at}: nothing was left to erase",
     )
     screen.line(f"  certificate  {statement['certificate_id']}  (signed then)")
@@ -317,7 +317,7 @@ def _show_certificate(
         if count:
             counts.append(counted(count, *_names_of_rows(table)))
     erased = ", ".join(counts) or "nothing, since nothing was stored"
-    screen.line(output.mark(True), f"erased: {erased}")
+    screen.line(output.mark(ok=True), f"erased: {erased}")
     screen.line(f"  {counted(statement.get('keys', 0), 'key')} destroyed")
     screen.line(f"  certificate  {statement['certificate_id']}")
     _show_datasets(screen, statement.get("exports", []))
@@ -337,15 +337,15 @@ def _show_search(screen: output.Screen, erased: ErasureResult) -> None:
     for file, matches in files.items():
         names = counted(erased.files["names"], "name")
         screen.line(
-            output.mark(not matches), f"searched {file} for {names}: {matches} found"
+            output.mark(ok=not matches), f"searched {file} for {names}: {matches} found"
         )
     if erased.cleaned.get("wal_emptied") is False:
         problem = "the write-ahead log could not be emptied because others read"
-        screen.line(output.mark(None), f"{problem}: close them and run this again")
+        screen.line(output.mark(ok=None), f"{problem}: close them and run this again")
     advice = erased.cleaned.get("advice")
     if advice:
         remark = "names may remain in freed space until it is rewritten"
-        screen.line(output.mark(None), f"{remark}: use --vacuum, or")
+        screen.line(output.mark(ok=None), f"{remark}: use --vacuum, or")
         screen.line(f"  {advice}")
 
 
@@ -354,7 +354,7 @@ def _planned(plan: ErasurePlan) -> output.Result:
 
     def show(screen: output.Screen) -> None:
         if plan.already:
-            screen.line(output.mark(True), "erased before: nothing is left to erase")
+            screen.line(output.mark(ok=True), "erased before: nothing is left to erase")
             return
         screen.line(f"would erase {counted(len(plan.sessions), 'session')}")
         rows: list[tuple[str, str]] = []
@@ -364,7 +364,7 @@ def _planned(plan: ErasurePlan) -> output.Result:
         if rows:
             screen.table(("data", "#number"), rows)
         for name in plan.holds:
-            screen.line(output.mark(None), f"the legal hold {name!r} forbids it")
+            screen.line(output.mark(ok=None), f"the legal hold {name!r} forbids it")
         _show_datasets(screen, plan.exports)
         _show_copies(screen, plan.copies)
 
@@ -377,11 +377,11 @@ def _show_datasets(
     """Print the datasets with rows of the erased data, which their owner must drop."""
     if datasets is None:
         screen.line(
-            output.mark(None), "the list of datasets with its rows is unreadable"
+            output.mark(ok=None), "the list of datasets with its rows is unreadable"
         )
     for dataset in datasets or ():
         name = dataset["export"]
-        screen.line(output.mark(None), f"drop its rows from dataset {name}:")
+        screen.line(output.mark(ok=None), f"drop its rows from dataset {name}:")
         for row in dataset["rows"]:
             screen.line(f"  {row}")
 
@@ -389,14 +389,16 @@ def _show_datasets(
 def _show_copies(screen: output.Screen, copies: Sequence[JsonObject] | None) -> None:
     """Print the exports with a copy of the erased data, which Refold cannot delete."""
     if copies is None:
-        screen.line(output.mark(None), "the list of exports with a copy is unreadable")
+        screen.line(
+            output.mark(ok=None), "the list of exports with a copy is unreadable"
+        )
     for copy in copies or ():
         if copy["format"]:
             place = f"{copy['format']}: {copy['location']} (on {copy['machine']})"
         else:
             place = f"{copy['export']}: its record cannot be read"
         screen.line(
-            output.mark(None),
+            output.mark(ok=None),
             f"delete the export of {copy['made_at']}, which Refold cannot reach:",
         )
         screen.line(output.shown_in_line(f"  {place}"))
@@ -425,7 +427,7 @@ def _list(store: SessionStore, user: str | None) -> output.Result:
             state = "interrupted: run `refold erase --due`"
             if job["stage"] == "held":
                 state = f"in its grace period until {job['due_at']}"
-            screen.line(output.mark(None), f"{job['job_id']}  {state}")
+            screen.line(output.mark(ok=None), f"{job['job_id']}  {state}")
 
     value = {
         "certificates": [certificate.to_json() for certificate in certificates],
@@ -520,7 +522,7 @@ def _check_known(store: SessionStore, user: str) -> None:
     The id may be mistyped, and an empty answer would pass for the user's.
     """
     if not store.erasures.certificates(user):
-        sessions(store, user, None)
+        check_user(store, user)
 
 
 def _signed(signed: Signed, result: str) -> output.Result:

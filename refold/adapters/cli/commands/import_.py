@@ -289,7 +289,7 @@ def _watch(call: options.Call, sources: _Sources, chosen: _Options) -> output.Re
     """
     from refold.adapters.cli.commands.compact import stopped_by_signals
 
-    store = call.store(new=True, serves=True)
+    store = call.store(new=True, long_running=True)
     watch = Watch(lambda: with_sub_agents(sources.files()))
     stop = Event()
     total = _new_import(chosen)

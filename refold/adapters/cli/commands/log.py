@@ -132,7 +132,7 @@ def sessions(
     if after is not None and chosen != "session":
         raise typer.BadParameter("--after needs the order of --sort session")
     if after is not None or labels:
-        user = options.reader(store, user)
+        user = options.chosen_user(store, user)
     matching = OverviewFilter(
         text=find,
         project=project,
@@ -413,7 +413,7 @@ def search(
     """
     query = " ".join(words)
     store = call.store()
-    user = options.reader(store, user)
+    user = options.chosen_user(store, user)
     session = options.optional_session_name(store, user, session)
     result = store.search_with_total(
         user, query, session_id=session, limit=limit, per_session=per_session
@@ -520,7 +520,7 @@ def mcp(
     from refold.adapters.frameworks.mcp import server
 
     store = call.store()
-    only_user = options.reader(store, user)
+    only_user = options.chosen_user(store, user)
     server(store, lambda: only_user).run()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from itertools import chain, groupby
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
@@ -13,9 +13,9 @@ import typer
 from refold.adapters.cli.options import (
     Call,
     ReasonOption,
+    check_user,
+    chosen_user,
     pages,
-    reader,
-    sessions,
     used,
     user_option,
 )
@@ -23,11 +23,15 @@ from refold.adapters.cli.output import Result, Screen, complain, shown
 from refold.adapters.display.events import preview
 from refold.domain import errors
 from refold.domain.errors import RefoldError, counted
-from refold.projections.memory.advice import Choice, describe, why_not as unadvised
+from refold.projections.memory.advice import (
+    Choice,
+    describe,
+    why_not as why_not_advised,
+)
 from refold.projections.memory.profile import (
     describe as describe_declarative,
     topic_name,
-    why_not,
+    why_not as why_not_in_profile,
 )
 from refold.projections.memory.sessions import GENERAL
 
@@ -63,13 +67,15 @@ def memory(
     scenario: Annotated[
         str | None,
         typer.Option(
-            metavar="S", help="Only this kind of task; general applies to all."
+            metavar="S",
+            help="Only items for this kind of task; `general` items apply to "
+            "all tasks.",
         ),
     ] = None,
-    every: Annotated[
+    include_weak: Annotated[
         bool,
         typer.Option(
-            "--all", help="Include items from too few, or from tainted, sessions."
+            "--all", help="Include items with too few sessions, or with tainted ones."
         ),
     ] = False,
     item: Annotated[
@@ -122,26 +128,25 @@ def memory(
             refresh=refresh,
         ),
         subjects=_used_options(user=user, everyone=everyone),
-        details=_used_options(scenario=scenario, all=every, tokens=tokens),
+        details=_used_options(scenario=scenario, all=include_weak, tokens=tokens),
     )
     store = call.store()
     if user is not None:
-        sessions(store, user, None)  # raises if there is no such user
+        check_user(store, user)
     if refresh:
-        return _refreshed(store, user)
-    if user is None and not everyone:
-        user = reader(store, user)
-    if user is None:
+        return _refresh_users(store, user)
+    if everyone:
         shared = store.memory.shared()
         return _items(shared, shared.items, scenario)
+    user = chosen_user(store, user)
     if forget is not None:
         receipt = store.user(user).forget(forget)
-        text = f"{forget} is forgotten, also when memory is computed again"
+        text = f"{forget} stays forgotten when memory is recomputed"
         return Result({"forgotten": forget, "seq": receipt.last_seq}, text)
     if item is not None:
         return _item(store, user, item)
     if profile:
-        return profiled(store.memory.profile(user), store.clock())
+        return profile_report(store.memory.profile(user), store.clock())
     if advice:
         return _advice(
             store.memory.advice(
@@ -154,7 +159,7 @@ def memory(
     of_user = store.memory.of(user)
     if effect:
         return _effect(of_user)
-    items = [entry for entry in of_user.items if every or entry.established]
+    items = [entry for entry in of_user.items if include_weak or entry.established]
     return _items(of_user, items, scenario)
 
 
@@ -178,7 +183,7 @@ def _check_options(
     action = actions[0] if actions else ""
     everyone = "--everyone" in subjects
     if action == "--refresh" and everyone:
-        raise typer.BadParameter("--refresh takes all users, or one by --user")
+        raise typer.BadParameter("--refresh updates all users, or the one in --user")
     if len(subjects) > 1:
         raise typer.BadParameter("give --user or --everyone, not both")
     if action == "--forget" and not subjects:
@@ -196,10 +201,10 @@ def _check_options(
             raise typer.BadParameter(_WRONG_DETAILS[name])
 
 
-def profiled(profile: Profile, now: int) -> Result:
+def profile_report(profile: Profile, now: int) -> Result:
     """Return the report of a user's profile, which is empty without consent.
 
-    now: the time of the profile in microseconds since 1970.
+    now: the current time in microseconds since 1970.
     """
 
     def row(item: Item) -> tuple[str, ...]:
@@ -220,13 +225,14 @@ def profiled(profile: Profile, now: int) -> Result:
             because = f"  because of {', '.join(area.because)}"
             screen.line("improve: ", shown(area.name), (because, "dim"))
         for subject, topics in sorted(profile.levels.items()):
-            for topic, mistakes in sorted(topics.items()):
+            for topic, error_counts in sorted(topics.items()):
                 name = topic_name({"topic": topic, "subject": subject}) or "unnamed"
-                counts = [
-                    f"{error} {count:,}×" for error, count in sorted(mistakes.items())
+                texts = [
+                    f"{error} {count:,}×"
+                    for error, count in sorted(error_counts.items())
                 ]
-                if counts:
-                    screen.line(shown(f"{name}: {', '.join(counts)}"))
+                if texts:
+                    screen.line(shown(f"{name}: {', '.join(texts)}"))
         items = counted(len(profile.items), "item")
         total = f"{items} of {counted(profile.sessions, 'session')} with verdicts"
         if profile.tainted_sessions:
@@ -245,7 +251,7 @@ def _kind(item: Item) -> str:
 
 def _why_withheld(profile: Profile, item: Item, now: int) -> list[str]:
     """Return the reasons for which the default settings keep an item from a model."""
-    return why_not(profile, item, now=now, threshold=Choice().threshold)
+    return why_not_in_profile(profile, item, now=now, threshold=Choice().threshold)
 
 
 _SHOWN: Final = 30  # items that are listed
@@ -254,7 +260,7 @@ _LINE: Final = 100  # characters of an event behind an item
 
 def _items(memory: Memory, items: Iterable[Item], scenario: str | None) -> Result:
     """Return the list of the items of a scenario, or of all."""
-    listed = [item for item in items if scenario in (None, item.scenario)]
+    listed = [item for item in items if scenario is None or item.scenario == scenario]
 
     def row(item: Item) -> tuple[str, ...]:
         return (
@@ -296,18 +302,18 @@ def _items(memory: Memory, items: Iterable[Item], scenario: str | None) -> Resul
 
 def _item(store: SessionStore, user: str, name: str) -> Result:
     """Return an item, whether a model may get it, and the events behind it."""
-    opened = _opened(store, user, name)
-    events = list(_events(store, opened.item))
-    value: dict[str, Any] = opened.item.to_json()
+    report = _find_item(store, user, name)
+    events = list(_events(store, report.item))
+    value: dict[str, Any] = report.item.to_json()
 
     def show(screen: Screen) -> None:
-        screen.line(shown(opened.text))
-        for fact in opened.facts:
+        screen.line(shown(report.text))
+        for fact in report.facts:
             screen.line(fact)
         screen.line(f"seen {value['created_at']} to {value['updated_at']}")
-        if not opened.withheld:
+        if not report.withheld:
             screen.line(f"a model may get this until {value['expires_at']}")
-        for reason in opened.withheld:
+        for reason in report.withheld:
             screen.line(f"withheld from a model: {reason}")
         for event in events:
             content = preview(event.payload)
@@ -315,12 +321,12 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
             line = next(iter(content.body.splitlines()), "")
             screen.line(shown(place), "  ", (line[:_LINE], "dim"))
 
-    value["not_said"] = opened.withheld
+    value["not_said"] = report.withheld
     value["events"] = [envelope.to_json() for envelope in events]
     return Result(value, show)
 
 
-class _Opened(NamedTuple):
+class _ItemReport(NamedTuple):
     """An item for people.
 
     withheld: the reasons for which a model does not get it.
@@ -333,7 +339,7 @@ class _Opened(NamedTuple):
     facts: list[str]
 
 
-def _opened(store: SessionStore, user: str, name: str) -> _Opened:
+def _find_item(store: SessionStore, user: str, name: str) -> _ItemReport:
     """Return the item of this name in a user's memory or profile.
 
     Raises RefoldError if there is none.
@@ -346,28 +352,30 @@ def _opened(store: SessionStore, user: str, name: str) -> _Opened:
         mean = memory.means.get(item.scenario)
         if item.success is not None and mean is not None:
             facts.insert(0, f"success {item.success:.0%}; all sessions {mean:.0%}")
-        withheld = unadvised(
+        withheld = why_not_advised(
             item, now=now, threshold=Choice().threshold, means=memory.means
         )
-        return _Opened(item, describe(item), withheld, facts)
+        return _ItemReport(item, describe(item), withheld, facts)
     profile = store.memory.profile(user)
     for item in profile.items:
         if item.memory_id == name:
             text = f"{_kind(item)}: {describe_declarative(item)}"
             fact = _SOURCES.get(item.kind) or _support(item)
-            return _Opened(item, text, _why_withheld(profile, item, now), [fact])
+            return _ItemReport(item, text, _why_withheld(profile, item, now), [fact])
     raise RefoldError(
         f"there is no item {name!r}: `refold memory --all` and `refold memory "
         "--profile` list all items"
     )
 
 
+# Shown in place of a confidence for these kinds.
 _SOURCES: Final = {"preference": "the user's own word", "mistake": "one event"}
 
 
 def _support(item: Item) -> str:
     """Return the confidence of an item, and the number of its sessions."""
-    return f"at least {item.confidence:.0%}, by {counted(item.sessions, 'session')}"
+    sessions = counted(item.sessions, "session")
+    return f"confidence at least {item.confidence:.0%}, by {sessions}"
 
 
 def _events(store: SessionStore, item: Item) -> Iterator[Envelope]:
@@ -434,7 +442,9 @@ def _effect(memory: Memory) -> Result:
         if memory.effect:
             screen.table(head, map(row, memory.effect[:_SHOWN]))
         count = counted(len(memory.effect), "item")
-        screen.line(f"{count} shown in sessions that ended; this shows no cause")
+        screen.line(
+            f"{count} shown in sessions that ended; a difference does not prove a cause"
+        )
 
     return Result([lift.to_json() for lift in memory.effect], show)
 
@@ -444,6 +454,7 @@ def _formatted(value: float | None, form: str = ".0%") -> str:
     return "" if value is None else f"{value:{form}}"
 
 
+# The figures of a refresh, and the words for those that count skipped users.
 _COUNTED: Final = ("users", "sessions", "items", "opted_out", "frozen", "failed")
 _SKIPPED: Final = {
     "opted_out": "opted out",
@@ -452,17 +463,21 @@ _SKIPPED: Final = {
 }
 
 
-def _refreshed(store: SessionStore, user: str | None) -> Result:
+def _refresh_users(store: SessionStore, user: str | None) -> Result:
     """Update the memory and the advice of all users, or of one.
 
     Users who are frozen or opted out are skipped and counted.  If a user's events
     cannot be read, the others are refreshed and the exit code is 1.
     """
     counts: Counter[str] = Counter()
-    infos = chain.from_iterable(pages(store, user))
-    for name, _ in groupby(infos, lambda info: info.user_id):
+    last_name: str | None = None
+    for info in chain.from_iterable(pages(store, user)):
+        name = info.user_id
+        if name == last_name:  # the list is sorted by user
+            continue
+        last_name = name
         try:
-            counts += _refresh(store, name)
+            counts += _refresh_user(store, name)
         except (errors.CorruptEvent, errors.KeyUnavailable) as error:
             counts["failed"] += 1
             complain(f"user {name!r}: {error}")
@@ -480,10 +495,11 @@ def _refreshed(store: SessionStore, user: str | None) -> Result:
         screen.line(f"{items} of {sessions} of {users}", (end, "dim"))
 
     value = {name: counts[name] for name in _COUNTED}
-    return Result(value, show, int(counts["failed"] > 0))
+    exit_code = 1 if counts["failed"] else 0
+    return Result(value, show, exit_code)
 
 
-def _refresh(store: SessionStore, user: str) -> Counter[str]:
+def _refresh_user(store: SessionStore, user: str) -> Counter[str]:
     """Refresh the memory of one user; returns its counts for the report."""
     if store.erasures.is_frozen(user):
         return Counter(frozen=1)
@@ -493,7 +509,7 @@ def _refresh(store: SessionStore, user: str) -> Counter[str]:
             return Counter(opted_out=1)
         store.memory.advice(user, fresh=timedelta(0))
     except errors.Erased:
-        # Erased during the refresh, because the list has no user erased before.
+        # Erased during the refresh: the list leaves out users erased earlier.
         return Counter()
     except errors.Frozen:
         return Counter(frozen=1)
@@ -505,7 +521,7 @@ def consent(
     call: Call,
     user: Annotated[
         str | None,
-        user_option("Name of the user.  Default: the only user, to show only."),
+        user_option("Name of the user.  Default: the only user.  Changes need --user."),
     ] = None,
     grant: Annotated[
         str | None,
@@ -539,7 +555,7 @@ def consent(
     if True in changes and user is None:
         raise typer.BadParameter("a change of what a user allows needs --user")
     store = call.store()
-    grants = store.user(reader(store, user))
+    grants = store.user(chosen_user(store, user))
     if grant is not None:
         grants.consent(grant, granted=True, reason=reason)
     elif withdraw is not None:

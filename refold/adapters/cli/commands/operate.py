@@ -130,7 +130,7 @@ def serve(
     )
     check(server_options)  # before it creates a store and a master key
     access_log = os.environ.get("REFOLD_ACCESS_LOG") or "table"
-    store = call.store(new=True, serves=True, access_log=access_log)
+    store = call.store(new=True, long_running=True, access_log=access_log)
     print_on_stderr = partial(typer.echo, err=True)
     run_server(store, server_options, print_on_stderr)
 

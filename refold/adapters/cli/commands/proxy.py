@@ -227,7 +227,7 @@ def _recording(
     from refold.adapters.proxy.recorder import StoreRecorder
     from refold.adapters.proxy.recording import Recording
 
-    store = call.store(new=True, serves=True)
+    store = call.store(new=True, long_running=True)
     user_id = user or options.operator(None) or "me"  # if the system has no login
     recorder = StoreRecorder(
         store,

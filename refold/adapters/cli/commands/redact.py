@@ -153,18 +153,18 @@ def _show_session(screen: output.Screen, rechecked: Rechecked) -> None:
     session = rechecked.session
     name = output.shown(f"{session.user_id} / {session.session_id}")
     if rechecked.problem:
-        screen.line(output.mark(False), name, "  ", output.shown(rechecked.problem))
+        screen.line(output.mark(ok=False), name, "  ", output.shown(rechecked.problem))
         return
     if rechecked.applied:
         events = counted(rechecked.applied.events, "event")
-        screen.line(output.mark(True), name, f"  {events} replaced, under a new key")
+        screen.line(output.mark(ok=True), name, f"  {events} replaced, under a new key")
     elif rechecked.exposures or rechecked.unfinished:
         text = counted(_types(rechecked.exposures).total(), "finding")
         if rechecked.unfinished:
             text += "; the previous key is not destroyed yet"
-        screen.line(output.mark(None), name, f"  {text}")
+        screen.line(output.mark(ok=None), name, f"  {text}")
     else:
-        screen.line(output.mark(True), name, ("  nothing found", "dim"))
+        screen.line(output.mark(ok=True), name, ("  nothing found", "dim"))
     for exposure in rechecked.exposures:
         place: str = exposure.where
         if exposure.seq is not None:

@@ -270,7 +270,7 @@ def _list_links(
         opened = options.found_session(store, user, session)
         user = opened.user_id
         session = opened.session_id
-    user = options.reader(store, user)
+    user = options.chosen_user(store, user)
     shares = store.shares.list(user, session_id=session)
 
     def show(screen: output.Screen) -> None:

@@ -162,7 +162,7 @@ def verify(
         else:
             holding = _verdict(totals, chain_only=chain_only, since_seal=since_seal)
             verdict = (f"{holding}: {checked}", "bold green")
-        screen.line(mark(not problems), verdict, f", {_counts(totals)}")
+        screen.line(mark(ok=not problems), verdict, f", {_counts(totals)}")
         if chain_only or since_seal:
             screen.line((_UNKEYED, "dim"))
         if since_seal:
@@ -209,7 +209,7 @@ def _show_session(
 ) -> None:
     """Print a line about a checked session, and one for each problem."""
     screen.line(
-        mark(not verified.problems),
+        mark(ok=not verified.problems),
         shown(f"{info.user_id} / {info.session_id}"),
         (f"  {_counts(verified._asdict())}", "dim"),
     )
@@ -237,7 +237,7 @@ def _show_seals(screen: Screen, seals: SealsVerified) -> None:
             f"{counted(seals.unsealed, 'stream')} not sealed to the end",
         )
     )
-    screen.line(mark(not seals.problems), "seals", (f"  {counts}", "dim"))
+    screen.line(mark(ok=not seals.problems), "seals", (f"  {counts}", "dim"))
     for problem in seals.problems:
         text = ""
         if problem.user_id:
@@ -293,7 +293,7 @@ def _verify_proof(call: Call, file: Path, public_key: Path | None) -> Result:
         raise InvalidConfiguration(f"{file}: {error}") from None
 
     def show(screen: Screen) -> None:
-        screen.line(mark(holds), shown(detail))
+        screen.line(mark(ok=holds), shown(detail))
 
     return Result({"ok": holds, "detail": detail}, show, int(not holds))
 
@@ -345,10 +345,10 @@ def _verify_body(
         size = counted(len(content), "byte")
         for user_id, session_id, request_seq in matches:
             place = shown(f"{user_id} / {session_id} seq {request_seq}")
-            screen.line(mark(True), place, f": the body had exactly these {size}")
+            screen.line(mark(ok=True), place, f": the body had exactly these {size}")
         if not matches:
             requests = counted(checked, "request")
-            screen.line(mark(False), f"no body had exactly these {size}: {requests}")
+            screen.line(mark(ok=False), f"no body had exactly these {size}: {requests}")
 
     value = {
         "ok": bool(matches),
@@ -371,11 +371,11 @@ def _verify_export(folder: Path) -> Result:
 
     def show(screen: Screen) -> None:
         for problem in checked.problems:
-            screen.line(mark(False), shown(f"{problem.path}: {problem.detail}"))
+            screen.line(mark(ok=False), shown(f"{problem.path}: {problem.detail}"))
         if ok:
             owner = f" of user {checked.user_id!r}" if checked.user_id else ""
             screen.line(
-                mark(True), shown(f"the export{owner} is complete and unchanged")
+                mark(ok=True), shown(f"the export{owner} is complete and unchanged")
             )
 
     value = {
@@ -408,10 +408,10 @@ def _verify_certificate(
 
     def show(screen: Screen) -> None:
         for problem in problems:
-            screen.line(mark(False), problem)
+            screen.line(mark(ok=False), problem)
         if problems:
             return
-        screen.line(mark(True), "signed by this store's key")
+        screen.line(mark(ok=True), "signed by this store's key")
         for name in ("act", "scope", "completed_at", "reason", "certificate_id"):
             value = shown(signed.statement.get(name, ""))
             screen.line(f"  {name.replace('_', ' '):16}", value)
@@ -537,11 +537,11 @@ def _show_damages(
         if stream != "main":
             name += f" {stream[:12]}"
         if damage.mended:
-            sign = mark(True)
+            sign = mark(ok=True)
         elif damage.mendable:
-            sign = mark(None)
+            sign = mark(ok=None)
         else:
-            sign = mark(False)
+            sign = mark(ok=False)
         screen.line(sign, shown(name), f"  {damage.kind}: ", shown(damage.detail))
     parts = [f"{counted(figures['sessions'], 'session')} checked"]
     for key, meaning in _FIGURES.items():
