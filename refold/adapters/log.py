@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 class EncryptedLog(EncryptedStreams):
-    """An EventLog over a recorder and a key ring."""
+    """An EventLog over a recorder and a key ring.
+
+    Methods without a docstring are described in ``ports.EventLog``.
+    """
 
     def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
         super().__init__(recorder, keys)
@@ -43,7 +46,7 @@ class EncryptedLog(EncryptedStreams):
         self.streams = recorder.streams
         self.view_names = recorder.view_names
         self.derived_seqs = recorder.derived_seqs
-        self.names_in_lists = recorder.names_in_lists
+        self.listed_names = recorder.listed_names
         self.drop_views = recorder.drop_views
         self.share_places = recorder.share_places
         self.lagging = recorder.lagging
@@ -51,7 +54,7 @@ class EncryptedLog(EncryptedStreams):
 
     @computed_once
     def tree(self) -> Tree:
-        """The tree over the ends of all streams."""
+        """The Merkle tree whose leaves are the ends of streams."""
         from refold.adapters.sql.tree import Tree
 
         return Tree(self.recorder.database)
@@ -78,25 +81,30 @@ class EncryptedLog(EncryptedStreams):
         return StoredRepairs(self)
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | ports.Problem]:
-        from refold.adapters.verification import Auditor, sealed_problems
+        from refold.adapters.verification import Auditor, seal_problems
 
         yield from Auditor(self, stream).run()
-        yield from sealed_problems(self.tree, stream)
+        yield from seal_problems(self.tree, stream)
 
     def audit_chain(
         self, stream: StreamId, *, since_seal: bool = False
     ) -> Iterator[int | ports.Problem]:
-        from refold.adapters.verification import Auditor, sealed_problems, unlike_leaf
+        from refold.adapters.verification import (
+            Auditor,
+            leaf_differences,
+            seal_problems,
+        )
 
         if since_seal:
-            seals = self.tree.seals(stream)[-1:]
-            after = max((seal.seq for seal in seals), default=0)
+            seals = self.tree.seals(stream)
+            seal = seals[-1] if seals else None
+            after = seal.seq if seal else 0
             yield from Auditor(self, stream).chain(after=after)
-            for seal in seals:
-                yield from unlike_leaf(stream, seal)
+            if seal:
+                yield from leaf_differences(stream, seal)
             return
         yield from Auditor(self, stream).chain()
-        yield from sealed_problems(self.tree, stream)
+        yield from seal_problems(self.tree, stream)
 
     def sessions(
         self,
@@ -108,9 +116,7 @@ class EncryptedLog(EncryptedStreams):
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[ports.SessionInfo]:
-        hashes: Sequence[bytes] | None = ()
-        if labels:
-            hashes = None if user_id is None else self._addresses(user_id, labels)
+        hashes = self._label_hashes(user_id, labels)
         if hashes is None:
             return []
         return self.recorder.sessions(
@@ -122,7 +128,7 @@ class EncryptedLog(EncryptedStreams):
             newest_first=newest_first,
         )
 
-    def sessions_in_lists(
+    def listed_sessions(
         self,
         user_id: str,
         *,
@@ -132,49 +138,49 @@ class EncryptedLog(EncryptedStreams):
         after: tuple[int, str] | None = None,
         limit: int,
     ) -> list[ports.ListedSession]:
-        addresses = self._addresses(user_id, labels)
-        if addresses is None:
+        hashes = self._label_hashes(user_id, labels)
+        if hashes is None:
             return []
-        return self.recorder.sessions_in_lists(
+        return self.recorder.listed_sessions(
             user_id,
             order=order,
             descending=descending,
-            labels=addresses,
+            labels=hashes,
             after=after,
             limit=limit,
         )
 
-    def heads_in_lists(
+    def listed_heads(
         self, user_id: str | None, *, labels: Mapping[str, str] = ports.NO_LABELS
     ) -> list[ports.HeadColumns]:
-        addresses: Sequence[bytes] | None = ()
-        if labels:
-            addresses = None if user_id is None else self._addresses(user_id, labels)
-        if addresses is None:
+        hashes = self._label_hashes(user_id, labels)
+        if hashes is None:
             return []
-        return self.recorder.heads_in_lists(user_id, addresses)
+        return self.recorder.listed_heads(user_id, hashes)
 
-    def count_in_lists(
+    def count_listed(
         self, user_id: str, *, labels: Mapping[str, str] = ports.NO_LABELS
     ) -> int:
-        addresses = self._addresses(user_id, labels)
-        return (
-            0 if addresses is None else self.recorder.count_in_lists(user_id, addresses)
-        )
+        hashes = self._label_hashes(user_id, labels)
+        if hashes is None:
+            return 0
+        return self.recorder.count_listed(user_id, hashes)
 
-    def _addresses(
-        self, user_id: str, labels: Mapping[str, str]
+    def _label_hashes(
+        self, user_id: str | None, labels: Mapping[str, str]
     ) -> Sequence[bytes] | None:
-        """Return the keyed hashes of labels; None if the user has no session."""
+        """Return the keyed hashes of labels; None if no session can have them."""
         if not labels:
             return ()
-        if not self.recorder.knows(user_id):
+        # Labels are hashed with the user's key: without a user there is nothing to look
+        # up.
+        if user_id is None or not self.recorder.knows(user_id):
             return None
-        addresses: list[bytes] = []
+        hashes: list[bytes] = []
         for label in _hashed_labels(self.keys, user_id, labels):
             if label.hash:
-                addresses.append(label.hash)
-        return addresses
+                hashes.append(label.hash)
+        return hashes
 
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
         hashes = dict(_hashed_labels(self.keys, stream.user_id, labels))
@@ -183,7 +189,7 @@ class EncryptedLog(EncryptedStreams):
     def label_like(self, stream: StreamId, other: StreamId) -> None:
         self.recorder.label(stream, self.recorder.labels_of(other))
 
-    def labelled(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
+    def has_exactly_labels(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
         stored = self.recorder.labels_of(stream)
         if len(stored) != len(labels):
             return False
@@ -204,8 +210,15 @@ class EncryptedLog(EncryptedStreams):
     def orphans(self, scope: ports.Scope = ports.EVERYTHING) -> list[ports.Problem]:
         problems = []
         for stream in self.recorder.orphans(scope):
-            detail = "the stream has no head row"
-            problems.append(ports.Problem(*stream, None, "head", detail))
+            problem = ports.Problem(
+                user_id=stream.user_id,
+                session_id=stream.session_id,
+                stream=stream.stream,
+                seq=None,
+                code="head",
+                detail="the stream has no head row",
+            )
+            problems.append(problem)
         return problems
 
     def drop_view(self, stream: StreamId, name: str) -> None:
@@ -223,22 +236,26 @@ class EncryptedLog(EncryptedStreams):
 
         try:
             rewritten = Rewriter(self, stream.main, rewriting, now).run()
-            self.retire_keys(stream)
+            self.destroy_old_keys(stream)
         except StoreUnavailable:
+            # An erasure can make the database busy: then raise Erased, so that nobody
+            # retries.
             self.refuse_erased(stream)
             raise
         return rewritten
 
-    def retire_keys(self, stream: StreamId) -> int:
-        if not self.retired_keys(stream):
+    def destroy_old_keys(self, stream: StreamId) -> int:
+        if not self.count_old_keys(stream):
             return 0
         self.recorder.flush()
-        return self.keys.retire(
+        return self.keys.destroy_older(
             stream.user_id, stream.session_id, before=self.key(stream)
         )
 
-    def retired_keys(self, stream: StreamId) -> int:
-        return self.keys.older(stream.user_id, stream.session_id, than=self.key(stream))
+    def count_old_keys(self, stream: StreamId) -> int:
+        return self.keys.count_older(
+            stream.user_id, stream.session_id, than=self.key(stream)
+        )
 
     def close(self) -> None:
         """Close the database and the key store."""
@@ -260,7 +277,7 @@ def _hashed_labels(
 
     Labels are repaired first, like the events that record them.
     """
-    user = keys.user(user_id, now=None)
+    user = keys.user(user_id, now=None)  # raises if the user has no key
     recorded, _ = repaired(dict(labels))
     for name, value in recorded.items():
         encoded = name.encode()
@@ -274,7 +291,7 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
     """Returns the one recorder and the one mapper of a store.
 
     Projections of the eventsourcing library can follow the log with
-    ``eventsourcing.SessionLog``.  They track their progress in a view of their own.
+    ``eventsourcing.SessionLog``.  They record their progress in a separate view.
     """
 
     def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
@@ -285,7 +302,9 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
     def mapper(self, transcoder: Any = None, mapper_class: Any = None) -> Mapper[Any]:
         """Return the encrypting mapper; others would write unreadable rows."""
         if transcoder is not None or mapper_class is not None:
-            raise InfrastructureFactoryError("a Refold log has a mapper of its own")
+            raise InfrastructureFactoryError(
+                "a Refold log always uses the encrypting mapper"
+            )
         return self.log.mapper
 
     def application_recorder(self) -> Recorder:
@@ -295,16 +314,16 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
         """Return the same recorder.  The log has stored views instead of snapshots."""
         if purpose != "events":
-            raise InfrastructureFactoryError(f"a Refold log keeps no {purpose}")
+            raise InfrastructureFactoryError(f"a Refold log does not store {purpose}")
         return self._recorder
 
     def tracking_recorder(
         self,
         tracking_recorder_class: Any = None,  # noqa: ARG002  # the library's
     ) -> NoReturn:
-        """Raise an error: a follower tracks its progress in a database of its own."""
+        """Raise an error: a follower records its progress in another database."""
         raise InfrastructureFactoryError(
-            "a Refold log tracks nobody's progress: keep it in a view, with "
+            "a Refold log does not record followers' progress: keep it in a view, with "
             "PERSISTENCE_MODULE=refold.adapters.eventsourcing"
         )
 

@@ -277,7 +277,7 @@ _END: Final = 2**63 - 1  # after every seq
 _NO_SPAN: Final = (2**64, 2**64)  # after every span
 
 
-def sealed_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
+def seal_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
     """Yield the differences between a stream and its seals, and missing receipts.
 
     It decrypts nothing.  It reads seals, then events, then receipts: in this order,
@@ -293,14 +293,14 @@ def sealed_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
         begin = end
         end = bisect_right(uses, seal.seq, key=attrgetter("first_seq"))
         receipts = receipts_digest(uses[begin:end])
-        yield from unlike_leaf(
+        yield from leaf_differences(
             stream, seal, digest == seal.positions, receipts == seal.receipts
         )
     for seq, detail in _unpaired(marks.named, uses):
         yield Problem(*stream, seq, "receipt", detail)
 
 
-def unlike_leaf(
+def leaf_differences(
     stream: StreamId, seal: Seal, positions: bool = True, receipts: bool = True
 ) -> Iterator[Problem]:
     """Yield the differences between a stream and one of its seals.

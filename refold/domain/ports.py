@@ -689,7 +689,7 @@ class EventLog(Protocol):
         newest_first: orders them by their last change instead, without ``after``.
         """
 
-    def sessions_in_lists(
+    def listed_sessions(
         self,
         user_id: str,
         *,
@@ -708,7 +708,7 @@ class EventLog(Protocol):
                 time.
         """
 
-    def heads_in_lists(
+    def listed_heads(
         self, user_id: str | None, *, labels: Mapping[str, str] = NO_LABELS
     ) -> list[HeadColumns]:
         """Return the heads of all sessions of a user, or of all users, in no order.
@@ -719,12 +719,12 @@ class EventLog(Protocol):
         labels: only sessions with all of these labels; requires a user.
         """
 
-    def count_in_lists(
+    def count_listed(
         self, user_id: str, *, labels: Mapping[str, str] = NO_LABELS
     ) -> int:
         """Return the number of a user's sessions that are not erased or internal."""
 
-    def names_in_lists(self, user_id: str, names: Sequence[str]) -> set[str]:
+    def listed_names(self, user_id: str, names: Sequence[str]) -> set[str]:
         """Return those of these names that such sessions of the user have."""
 
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
@@ -737,7 +737,7 @@ class EventLog(Protocol):
     def label_like(self, stream: StreamId, other: StreamId) -> None:
         """Index a session by the labels of another session of the user."""
 
-    def labelled(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
+    def has_exactly_labels(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
         """Whether a session is indexed by exactly these labels.
 
         A redacted text matches every value.
@@ -827,13 +827,13 @@ class EventLog(Protocol):
         hashes of the chain stay the same: ``redaction_applied`` events at the end of
         the main stream bind the current rows to it.  Readers see all of the change or
         nothing.  When the change is durable, the old key is destroyed.  If a call is
-        interrupted, the next call or ``retire_keys`` completes it.
+        interrupted, the next call or ``destroy_old_keys`` completes it.
         """
 
-    def retire_keys(self, stream: StreamId) -> int:
+    def destroy_old_keys(self, stream: StreamId) -> int:
         """Destroy the keys that an interrupted rewriting left; return their number."""
 
-    def retired_keys(self, stream: StreamId) -> int:
+    def count_old_keys(self, stream: StreamId) -> int:
         """Return the number of keys from before a rewriting that still exist."""
 
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:

@@ -534,7 +534,7 @@ def read_page(
     if place is not None and not place[1].isprintable():
         raise _no_place()  # no session has such a name, and databases refuse it
     limit = min(limit, _LATEST - 1)  # one more is read
-    rows = overviews.log.sessions_in_lists(
+    rows = overviews.log.listed_sessions(
         user_id,
         order="newest_event" if sort == "last" else "name",
         descending=descending,
@@ -565,7 +565,7 @@ def read_page(
     return OverviewPage(
         sessions,
         following,
-        total=overviews.log.count_in_lists(user_id, labels=labels),
+        total=overviews.log.count_listed(user_id, labels=labels),
         unread=unread,
         unreadable=_unreadable_names(unreadable, names_users=False),
         unreadable_total=len(unreadable),
@@ -816,7 +816,7 @@ class Overviews:
         names = {info.session_id for info in infos}
         mains = {name.rpartition("~")[0] for name in names} - names - {""}
         if mains:
-            names |= self.log.names_in_lists(user_id, sorted(mains))
+            names |= self.log.listed_names(user_id, sorted(mains))
         listed, _ = self._of_user(
             user_id, infos, names, most_events, reads_all=False, folded=folded
         )
@@ -837,7 +837,7 @@ class Overviews:
         """
         selection = _Selection(sort, matching, now=self._now, left=most_events)
         by_user: dict[str, dict[str, ports.HeadColumns]] = {}
-        for head in self.log.heads_in_lists(user_id, labels=labels):
+        for head in self.log.listed_heads(user_id, labels=labels):
             owner, session_id, _, _, _, _, _ = head
             by_user.setdefault(owner, {})[session_id] = head
         selection.users = len(by_user)

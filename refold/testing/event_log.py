@@ -385,8 +385,8 @@ class RewritingContract:
 
         assert texts(log.read(ADA)) == ["- - three"]
         # A rewriting destroys earlier keys at once.
-        assert log.retired_keys(ADA) == 0
-        assert log.retire_keys(ADA) == 0
+        assert log.count_old_keys(ADA) == 0
+        assert log.destroy_old_keys(ADA) == 0
         assert [item for item in log.audit(ADA) if isinstance(item, Problem)] == []
 
     def test_a_closed_session_can_be_rewritten(self, log: EventLog) -> None:
@@ -693,8 +693,8 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert texts(log.read(BOB)) == ["b"]
         assert [info.user_id for info in log.sessions("ada")] == ["ada"]
         assert [info.user_id for info in log.sessions()] == ["ada", "bob"]
-        assert {user_id for user_id, *_ in log.heads_in_lists("ada")} == {"ada"}
-        assert {user_id for user_id, *_ in log.heads_in_lists(None)} == {"ada", "bob"}
+        assert {user_id for user_id, *_ in log.listed_heads("ada")} == {"ada"}
+        assert {user_id for user_id, *_ in log.listed_heads(None)} == {"ada", "bob"}
 
     def test_a_session_is_listed_with_its_head(self, log: EventLog) -> None:
         write(log, ADA, *user_inputs("a", "b"))
@@ -751,16 +751,20 @@ class EventLogContract(RewritingContract, LeaseContract):
         write(log, ADA, *user_inputs("x"))
         log.label(ADA, {"project": "refold", "topic": "rain"})
 
-        assert log.labelled(ADA, {"project": "refold", "topic": "rain"})
+        assert log.has_exactly_labels(ADA, {"project": "refold", "topic": "rain"})
         for wrong in ({}, {"project": "refold", "topic": "tea"}, {"project": "refold"}):
-            assert not log.labelled(ADA, wrong)
+            assert not log.has_exactly_labels(ADA, wrong)
 
     def test_a_redacted_label_matches_any_value(self, log: EventLog) -> None:
         write(log, ADA, *user_inputs("x"))
         log.label(ADA, {"project": "refold", "topic": "rain"})
 
-        assert log.labelled(ADA, {"project": "refold", "topic": "[REDACTED:NAME]"})
-        assert not log.labelled(ADA, {"project": "else", "topic": "[REDACTED:NAME]"})
+        assert log.has_exactly_labels(
+            ADA, {"project": "refold", "topic": "[REDACTED:NAME]"}
+        )
+        assert not log.has_exactly_labels(
+            ADA, {"project": "else", "topic": "[REDACTED:NAME]"}
+        )
 
     def test_a_session_that_does_not_exist_has_no_label(self, log: EventLog) -> None:
         write(log, ADA, *user_inputs("x"))
@@ -886,7 +890,7 @@ class EventLogContract(RewritingContract, LeaseContract):
             after: tuple[int, str] | None = None,
             limit: int = 9,
         ) -> list[str]:
-            rows = log.sessions_in_lists(
+            rows = log.listed_sessions(
                 "ada", order=order, descending=descending, after=after, limit=limit
             )
             return [row.info.session_id for row in rows]
@@ -898,13 +902,13 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert page(after=(newest, "s-1"), descending=False) == ["s-3"]
         assert page("name", descending=False, limit=2) == ["s-0", "s-1"]
         assert page("name", after=(0, "s-1")) == ["s-0"]
-        listed = [ListedHead(*columns) for columns in log.heads_in_lists("ada")]
+        listed = [ListedHead(*columns) for columns in log.listed_heads("ada")]
         heads = {head.session_id: head for head in listed}
         assert sorted(heads) == ["s-0", "s-1", "s-2", "s-3"]
         infos = {info.session_id: info for info in log.sessions("ada")}
         assert heads["s-2"].info() == infos["s-2"]
-        assert log.count_in_lists("ada") == 4
-        assert log.names_in_lists("ada", ["s-1", "none"]) == {"s-1"}
+        assert log.count_listed("ada") == 4
+        assert log.listed_names("ada", ["s-1", "none"]) == {"s-1"}
 
     def test_one_of_several_views_can_be_dropped(self, log: EventLog) -> None:
         for stream in (ADA, BOB):

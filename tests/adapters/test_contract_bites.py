@@ -149,7 +149,7 @@ class NoopLog:
     def label_like(self, stream: StreamId, other: StreamId) -> None:
         pass
 
-    def labelled(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
+    def has_exactly_labels(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
         return False
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
@@ -164,20 +164,20 @@ class NoopLog:
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         return None
 
-    def sessions_in_lists(self, user_id: str, **_: Any) -> list[ListedSession]:
+    def listed_sessions(self, user_id: str, **_: Any) -> list[ListedSession]:
         return []
 
-    def heads_in_lists(
+    def listed_heads(
         self, user_id: str | None, *, labels: Mapping[str, str] = NO_LABELS
     ) -> list[HeadColumns]:
         return []
 
-    def count_in_lists(
+    def count_listed(
         self, user_id: str, *, labels: Mapping[str, str] = NO_LABELS
     ) -> int:
         return 0
 
-    def names_in_lists(self, user_id: str, names: Sequence[str]) -> set[str]:
+    def listed_names(self, user_id: str, names: Sequence[str]) -> set[str]:
         return set()
 
     def views_named(
@@ -224,10 +224,10 @@ class NoopLog:
     def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
         return Rewritten(1, 1, 2)
 
-    def retire_keys(self, stream: StreamId) -> int:
+    def destroy_old_keys(self, stream: StreamId) -> int:
         return 0
 
-    def retired_keys(self, stream: StreamId) -> int:
+    def count_old_keys(self, stream: StreamId) -> int:
         return 0
 
     @property

@@ -17,7 +17,7 @@ import refold
 from refold.adapters.keys.signatures import signed_by
 from refold.adapters.seals import TreeSeals
 from refold.adapters.sql import tree as sql_tree
-from refold.adapters.verification import sealed_problems
+from refold.adapters.verification import seal_problems
 from refold.domain.errors import SealBroken
 from refold.domain.ports import Append, Head
 from refold.domain.seals import SealsVerified, TreeHead
@@ -316,7 +316,7 @@ def test_verify_raises_no_alarm_while_others_append_and_seal(
         for _ in range(20):
             for name in ("s-0", "s-1", "s-2", "s-3"):
                 stream = store.session(user_id="ada", session_id=name).stream
-                assert list(sealed_problems(tree, stream)) == []
+                assert list(seal_problems(tree, stream)) == []
             verified = store.verify_seals()
             assert verified is not None
             assert verified.problems == []

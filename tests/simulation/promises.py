@@ -198,7 +198,7 @@ def what_was_redacted_is_gone(after: Aftermath) -> Iterator[str]:
         if result.problem:
             yield result.problem
     for session in after.sessions:
-        if log.retired_keys(session.stream):
+        if log.count_old_keys(session.stream):
             yield f"{session.session_id} keeps an old key"
 
 

@@ -247,10 +247,10 @@ def append_after_heads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Let another process append and index an event after ``store`` read its heads."""
-    heads = list(store.log.heads_in_lists("ada"))
+    heads = list(store.log.listed_heads("ada"))
     say(other, stream.session_id, 1)
     index_session(other.log, stream, now=other.clock())
-    monkeypatch.setattr(store.log, "heads_in_lists", lambda *_, **__: heads)
+    monkeypatch.setattr(store.log, "listed_heads", lambda *_, **__: heads)
 
 
 def overview_seq(store: SessionStore, stream: StreamId) -> int:

@@ -140,7 +140,7 @@ def _rewritten(store: SessionStore) -> None:
             "ada", session_id="later"
         )
     )
-    store.log.retire_keys(session.stream)
+    store.log.destroy_old_keys(session.stream)
 
 
 def _leased(store: SessionStore) -> None:
@@ -362,7 +362,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "proof of the tree": lambda store: store.verify_seals(),
     "sessions of a user": lambda store: store.sessions("ada"),
     "overviews of a user": lambda store: store.overviews("ada"),
-    "parents of a page": lambda store: store.log.names_in_lists("ada", ["s-1"]),
+    "parents of a page": lambda store: store.log.listed_names("ada", ["s-1"]),
     "newest page of a user": lambda store: store.overviews("ada", limit=2),
     "page of a user by name": lambda store: store.overviews(
         "ada", sort="session", limit=2

@@ -158,7 +158,7 @@ class EventsDatabase:
             return self._engine.retrying(attempt)
 
     @property
-    def mark(self) -> str:
+    def placeholder(self) -> str:
         """The placeholder of a value in the driver's SQL."""
         return self._engine.mark
 
@@ -235,7 +235,7 @@ class EventsTable:
         self._insert_row = _SQL[f"insert_{kind}"].format(**names)
         self._insert_joined = _SQL[f"insert_{kind}_joined"].format(**names)
         find = _SQL[f"find_{kind}"].format(**names)
-        self._find = find.replace("?", database.mark)
+        self._find = find.replace("?", database.placeholder)
 
     def insert(self, driver: Any, rows: Sequence[Row]) -> list[int]:
         """Write rows in an open transaction; returns their notification ids.

@@ -34,10 +34,11 @@ from refold.opener import master_key
 
 Originators: TypeAlias = Literal["uuid", "text"]
 _PLAIN: Final = re.compile("[a-z0-9_]{1,40}")
+# With an empty application name, these would be es_keys and es_positions.
 _PURPOSE: Final = re.compile("(?!keys$|positions$)[a-z0-9]{1,16}")
 
 
-def application_key(application: str) -> str:
+def application_part(application: str) -> str:
     """Return the part of table names for an application; empty for an empty name.
 
     The case does not matter, as in the library.  A name that is too long, or has other
@@ -64,10 +65,10 @@ def table_name(application: str, purpose: str) -> str:
             f"{purpose!r} cannot be part of the name of a table: take 1 to 16 "
             "lower-case letters and digits, but not 'keys' or 'positions'"
         )
-    return "_".join(filter(None, ("es", application_key(application), purpose)))
+    return "_".join(filter(None, ("es", application_part(application), purpose)))
 
 
-_CONTEXT: Final = b"refold application key"
+_KEY_CONTEXT: Final = b"refold application key"
 _FORMAT: Final = b"\x01"
 
 
@@ -87,7 +88,9 @@ class Vault:
 
         Raises OperationalError if there is no key.
         """
-        return _FORMAT + encrypt(self._cipher, pack(event.state), self._context(event))
+        return _FORMAT + encrypt(
+            self._cipher, pack(event.state), self._row_context(event)
+        )
 
     def open(self, row: Sequence[Any]) -> tuple[Any, int, str, bytes]:
         """Return an event's id, version, topic and decrypted state.
@@ -99,7 +102,7 @@ class Vault:
         try:
             if sealed.state[:1] != _FORMAT:
                 raise InvalidTag
-            plain = decrypt(self._cipher, sealed.state[1:], self._context(sealed))
+            plain = decrypt(self._cipher, sealed.state[1:], self._row_context(sealed))
             return id_, version, topic, unpack(plain)
         except (InvalidTag, ValueError):
             raise persistence.DataError(
@@ -108,15 +111,16 @@ class Vault:
                 "another database"
             ) from None
 
-    def _context(self, event: persistence.StoredEvent) -> bytes:
+    def _row_context(self, event: persistence.StoredEvent) -> bytes:
         """Return the place of the event's row, to which the encrypted state is bound.
 
-        The length of each part is included, so that no two places are equal.
+        The lengths of the id and topic are included, so that two rows never give the
+        same bytes.
         """
         id_ = str(event.originator_id).encode()
         topic = event.topic.encode()
-        place = (event.originator_version, len(id_), len(topic))
-        return b"%d %d %d " % place + id_ + topic + self._purpose.encode()
+        numbers = (event.originator_version, len(id_), len(topic))
+        return b"%d %d %d " % numbers + id_ + topic + self._purpose.encode()
 
     def exists(self, connection: sa.Connection) -> bool:
         """Whether the application has a key."""
@@ -131,9 +135,10 @@ class Vault:
             return
         if connection.execute(sa.select(events.c.topic).limit(1)).first() is not None:
             raise self._lost()
-        others = connection.execute(sa.select(self._keys.c.name).limit(1)).first()
-        master = master_key(self._database.url, create=others is None)
-        wrapped = master.wrap(os.urandom(32), _CONTEXT)
+        any_key = connection.execute(sa.select(self._keys.c.name).limit(1)).first()
+        # A new master key could not unwrap the keys that exist.
+        master = master_key(self._database.url, create=any_key is None)
+        wrapped = master.wrap(os.urandom(32), _KEY_CONTEXT)
         values = {"name": self._application, "wrapped": wrapped}
         connection.execute(sa.insert(self._keys).values(values))
 
@@ -145,7 +150,7 @@ class Vault:
             if not rows:
                 raise self._lost()
             master = master_key(self._database.url, create=False)
-            return AESGCM(master.unwrap(bytes(rows[0].wrapped), _CONTEXT))
+            return AESGCM(master.unwrap(bytes(rows[0].wrapped), _KEY_CONTEXT))
 
     def _query(self) -> sa.Select[Any]:
         keys = self._keys.c
@@ -163,7 +168,7 @@ class SqlRecorder:
 
     application: its name.
     originators: the type of its aggregates' ids.
-    purpose:     of a recorder of aggregates: events or snapshots.
+    purpose:     for a recorder of aggregates, ``events`` or ``snapshots``.
     """
 
     def __init__(
@@ -202,7 +207,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
     """Events or snapshots of aggregates, encrypted with the application's key."""
 
     def define_tables(self) -> None:
-        """Define the tables of events or snapshots, and of all keys and counts."""
+        """Define the tables of events or snapshots, of keys, and of last ids."""
         super().define_tables()
         self._positions = self._positions_table() if self.purpose == "events" else None
         self.events = self._events_table()
@@ -213,7 +218,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
             sa.Column("name", sa.Text, primary_key=True),
             sa.Column("wrapped", sa.LargeBinary, nullable=False),
         )
-        application = application_key(self.application)
+        application = application_part(self.application)
         self._vault = Vault(self.database, keys, application, self.purpose)
 
     def _positions_table(self) -> sa.Table:
@@ -223,7 +228,8 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
             self.metadata,
             sa.Column("name", sa.Text, primary_key=True),
             sa.Column("last_id", sa.BigInteger, nullable=False),
-            # Every insert updates a row: free room in its page keeps the table small.
+            # Every insert updates a row here.  With free space in the page, PostgreSQL
+            # can reuse the room of old row versions, and the table stays small.
             postgresql_with={"fillfactor": 10},
         )
 
@@ -238,16 +244,17 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         state = sa.Column("state", sa.LargeBinary, nullable=False)
         place = (originator_id, version)
         # SQLite finds rows by an integer key without an index, so that an append writes
-        # one page less.  Older tables have the two keys the other way round.
-        is_found_by_id = self.purpose == "events" and self.database.schema is None
-        if is_found_by_id:
+        # one page less.  In older tables, (originator_id, originator_version) is the
+        # primary key.
+        is_sqlite_events = self.purpose == "events" and self.database.schema is None
+        if is_sqlite_events:
             place_key: sa.Constraint = sa.UniqueConstraint(*place)
             originator_id.nullable = False
             version.nullable = False
         else:
             place_key = sa.PrimaryKeyConstraint(*place)
         table = sa.Table(name, self.metadata, *place, topic, state, place_key)
-        if is_found_by_id:
+        if is_sqlite_events:
             table.append_column(
                 sa.Column("notification_id", sa.Integer, primary_key=True)
             )
@@ -276,10 +283,10 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
             )
 
     def _is_finished(self, connection: sa.Connection) -> bool:
-        return self._is_counted(connection) and self._vault.exists(connection)
+        return self._has_last_id(connection) and self._vault.exists(connection)
 
-    def _is_counted(self, connection: sa.Connection) -> bool:
-        """Whether the table has a count of notification ids, or needs none."""
+    def _has_last_id(self, connection: sa.Connection) -> bool:
+        """Whether the last notification id is stored, or the table has no ids."""
         if self._positions is None:
             return True
         query = sa.select(self._positions.c.last_id)
@@ -287,11 +294,11 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         return connection.execute(query).first() is not None
 
     def _finish(self, connection: sa.Connection) -> None:
-        """Make the application's key and the count of notification ids, if missing."""
+        """Make the application's key and the row of the last id, if missing."""
         self._vault.make(connection, self.events)
-        if self._positions is None or self._is_counted(connection):
+        if self._positions is None or self._has_last_id(connection):
             return
-        # Count on from the events that exist.
+        # Start after the last notification id of the existing events.
         last = sa.select(
             sa.func.coalesce(sa.func.max(self.events.c.notification_id), 0)
         )
@@ -316,7 +323,10 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         tracking: persistence.Tracking | None = None,
         **_others: Any,
     ) -> list[int]:
-        """Returns the notification ids; other arguments of ``save`` are ignored."""
+        """Write all events or none; return their notification ids.
+
+        ``_others`` are further arguments of the application's ``save``.
+        """
         rows = [self._sealed(event) for event in stored_events]
         write_tracking = self._writer_of(tracking)
         if not rows and write_tracking is None:
@@ -329,16 +339,19 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         )
 
     def _writer_of(self, tracking: persistence.Tracking | None) -> Write | None:
-        """Return a function that records ``tracking`` in the events' transaction."""
+        """Return None: this recorder records no tracking.
+
+        Raises ProgrammingError if some is given.
+        """
         if tracking is not None:
             raise persistence.ProgrammingError(
-                "this recorder keeps no tracking: take that of process_recorder()"
+                "this recorder records no tracking: use process_recorder()"
             )
         return None
 
     def _sealed(self, event: persistence.StoredEvent) -> Row:
         """Return the row of an event, encrypted."""
-        self._check(event.originator_id)
+        self._check_id_type(event.originator_id)
         return Row(
             event.originator_id,
             event.originator_version,
@@ -346,13 +359,13 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
             self._vault.seal(event),
         )
 
-    def _check(self, originator_id: UUID | str) -> None:
+    def _check_id_type(self, originator_id: UUID | str) -> None:
         """Raise ProgrammingError for an id that is not of the type in the settings."""
         if isinstance(originator_id, UUID) != (self.originators == "uuid"):
             type_name = type(originator_id).__name__
             raise persistence.ProgrammingError(
-                f"an aggregate has an id of type {type_name}, ORIGINATOR_ID_TYPE is "
-                f"{self.originators}: set it to uuid or text"
+                f"an aggregate has an id of type {type_name}, but ORIGINATOR_ID_TYPE "
+                f"is {self.originators}: set it to uuid or text"
             )
 
     def _conflict(self, events: Sequence[persistence.StoredEvent]) -> str:
@@ -379,7 +392,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
 
         Raises DataError if one was changed since it was written.
         """
-        self._check(originator_id)
+        self._check_id_type(originator_id)
         version = self.events.c.originator_version
         query = self._select().where(self.events.c.originator_id == originator_id)
         if gt is not None:
@@ -402,13 +415,13 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         )
 
 
-_LOOK_EVERY: Final = 0.1  # seconds, at the end of the events
+_POLL_SEC: Final = 0.1  # pause of a subscription that has read all events
 
 
 class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecorder):
     """Events of an application in the order in which they were committed.
 
-    Notification ids have no gaps, also after refused events, and no id is used twice.
+    Notification ids have no gaps, even after refused events, and no id is used twice.
     """
 
     def insert_events(
@@ -456,7 +469,7 @@ class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecord
         self, gt: int | None = None, topics: Sequence[str] = ()
     ) -> persistence.Subscription[persistence.ApplicationRecorder]:
         """Follow the events with ids above ``gt``, of these topics or of all."""
-        return Following(self, gt, topics, every=_LOOK_EVERY)
+        return Following(self, gt, topics, every=_POLL_SEC)
 
 
 class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
@@ -478,7 +491,7 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
         track = statements("applications")["track"].format(
             table=quoted_name(self.tracking)
         )
-        self._track_statement = track.replace("?", self.database.mark)
+        self._track_statement = track.replace("?", self.database.placeholder)
 
     @contextmanager
     def transaction(self, tracking: persistence.Tracking) -> Iterator[sa.Connection]:
@@ -504,7 +517,7 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
         if execute(self._track_statement, values).fetchone() is None:
             raise persistence.IntegrityError(
                 f"notification {tracking.notification_id} of "
-                f"{tracking.application_name} was processed already, or a later one"
+                f"{tracking.application_name}, or a later one, was already processed"
             )
 
     def max_tracking_id(self, application_name: str) -> int | None:

@@ -300,13 +300,15 @@ class KeyRing:
                 return key
         return self._add_session(user_id, session_id, now, of.version + 1)
 
-    def retire(self, user_id: str, session_id: str, *, before: SessionKey) -> int:
+    def destroy_older(
+        self, user_id: str, session_id: str, *, before: SessionKey
+    ) -> int:
         """Destroy the keys of lower versions for good; returns their number."""
         self._sessions.put((user_id, session_id), before)
         ref = self.session_ref(user_id, session_id)
         return self.store.destroy_sessions(before.user.ref, ref, before=before.version)
 
-    def older(self, user_id: str, session_id: str, *, than: SessionKey) -> int:
+    def count_older(self, user_id: str, session_id: str, *, than: SessionKey) -> int:
         """Return the number of keys of lower versions."""
         keys = self._versions(user_id, session_id)
         return sum(1 for key in keys if key.version < than.version)

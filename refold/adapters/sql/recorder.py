@@ -468,7 +468,7 @@ class Recorder(ApplicationRecorder):
         rows = self.database.fetch(user_id, query, values)
         return [_session_info(*row) for row in rows]
 
-    def sessions_in_lists(
+    def listed_sessions(
         self,
         user_id: str,
         *,
@@ -508,7 +508,7 @@ class Recorder(ApplicationRecorder):
             sessions.append(ports.ListedSession(info, newest))
         return sessions
 
-    def heads_in_lists(
+    def listed_heads(
         self, user_id: str | None, labels: Sequence[bytes]
     ) -> list[ports.HeadColumns]:
         """Return the heads of the sessions that lists show, of a user or of all users.
@@ -517,7 +517,7 @@ class Recorder(ApplicationRecorder):
         """
         heads_of_user = self.database.many_rows("{heads}", "user_id=?")
         query = filled(
-            _SQL["heads_in_lists"],
+            _SQL["listed_heads"],
             heads_of_user="" if user_id is None else f"{heads_of_user} AND",
             labelled_too=" ".join([_SQL["labelled"]] * len(labels)),
         )
@@ -527,19 +527,19 @@ class Recorder(ApplicationRecorder):
         heads: list[Any] = self.database.fetch(user_id, query, values)
         return heads
 
-    def count_in_lists(self, user_id: str, labels: Sequence[bytes]) -> int:
+    def count_listed(self, user_id: str, labels: Sequence[bytes]) -> int:
         """Return the number of the user's sessions that lists show."""
-        query = _in_lists("count_in_lists", labels)
+        query = _in_lists("count_listed", labels)
         values = _values_in_lists(user_id, labels)
         ((count_of_sessions,),) = self.database.fetch(user_id, query, values)
         return int(count_of_sessions)
 
-    def names_in_lists(self, user_id: str, names: Sequence[str]) -> set[str]:
+    def listed_names(self, user_id: str, names: Sequence[str]) -> set[str]:
         """Return those of these names that sessions in lists of the user have."""
         listed: set[str] = set()
         for chunk in _chunks(names):
             marks = ", ".join("?" * len(chunk))
-            query = filled(_in_lists("names_in_lists", ()), names=marks)
+            query = filled(_in_lists("listed_names", ()), names=marks)
             rows = self.database.fetch(user_id, query, (user_id, *chunk))
             listed.update(name for (name,) in rows)
         return listed

@@ -371,7 +371,7 @@ class Verifier:
         for name, value in self._labels.items():
             if value is not None:
                 labels[name] = value
-        if not self.log.labelled(main, labels):
+        if not self.log.has_exactly_labels(main, labels):
             detail = "its searchable labels are not those in the log: label it again"
             self._problems.append(Problem(*main, None, "label", detail))
 
@@ -603,9 +603,9 @@ class Repairer:
 
     def _retired_keys(self) -> Iterator[Damage]:
         """Yield the keys that an interrupted redaction left."""
-        number = self.log.retired_keys(self.main)
+        number = self.log.count_old_keys(self.main)
         if number:
-            repaired = self._may_destroy and self.log.retire_keys(self.main) > 0
+            repaired = self._may_destroy and self.log.destroy_old_keys(self.main) > 0
             keys = errors.counted(number, "key")
             detail = f"{keys} left by a redaction that was cut off"
             yield Damage(self.main, "key", detail, True, repaired)
@@ -963,7 +963,7 @@ def recheck(store: Any, info: SessionInfo, _: object) -> Rechecked:
     stream = StreamId(info.user_id, info.session_id, MAIN)
     rechecker = Rechecker(writer, stream)
     try:
-        unfinished = bool(writer.log.retired_keys(stream))
+        unfinished = bool(writer.log.count_old_keys(stream))
         exposures = rechecker.run()
     except _UNREADABLE as error:
         return Rechecked(info, rechecker.events, [], problem=str(error))
@@ -983,7 +983,7 @@ def reredact(store: Any, info: SessionInfo, _: object) -> Rechecked:
         exposures: list[Exposure] = []
         rewritten = None
         try:
-            writer.log.retire_keys(stream)
+            writer.log.destroy_old_keys(stream)
             exposures = rechecker.run()
             now = writer.clock()
             if exposures:

@@ -108,11 +108,11 @@ h.stream='main' AND h.status<>'erased'
 h.user_id=? AND {listed}
 
 -- Those of a user, or of all users.
--- name: heads_in_lists
+-- name: listed_heads
 SELECT h.user_id, h.session_id, h.seq, h.status, h.tokens, h.created_at, h.updated_at
 FROM {heads} h WHERE {heads_of_user} {listed}
 
--- name: count_in_lists
+-- name: count_listed
 SELECT count(*) FROM {heads} h WHERE {in_lists}
 
 -- name: by_name
@@ -132,7 +132,7 @@ WITH listed AS MATERIALIZED (
   FROM {heads} h WHERE {in_lists})
 SELECT session_id, seq, status, tokens, created_at, updated_at, newest FROM listed
 
--- name: names_in_lists
+-- name: listed_names
 SELECT h.session_id FROM {heads} h WHERE {in_lists} AND h.session_id IN ({names})
 
 -- name: labelled
