@@ -66,16 +66,13 @@ def _check_event(proof: Any, public_key: bytes) -> str:
     chain_hash = _event_hash(_hash(event["prev_hash"]), header, _hash(event["body"]))
     for header_hash, body_hash in proof["chain"]:
         chain_hash = _event_hash(chain_hash, _hash(header_hash), _hash(body_hash))
-    leaf = proof["leaf"]
-    # Digests of the positions and receipts of the events since the previous seal.
+    leaf = proof["leaf"]  # has digests of the new events' positions and receipts
     positions = _hash(leaf["positions"])
     receipts = _hash(leaf["receipts"])
     leaf_hash = _sha256(b"\0refold:leaf:1", chain_hash, positions, receipts)
     siblings = [_hash(text) for text in proof["inclusion"]]
     if not _is_included(leaf_hash, leaf["index"], tree_head["size"], siblings, root):
-        raise Refused(
-            "the event is not in the tree: the event or a hash in the proof was changed"
-        )
+        raise Refused("the event is not in the tree: the event or a hash was changed")
     stream = ", ".join(f"{name} {event[name]!r}" for name in _STREAM)
     subject = f"event {event['seq']} ({event['type']}) of {stream}"
     return f"holds: {subject} was in the log that {_described(tree_head)} covers"
@@ -106,19 +103,14 @@ def _described(head: Any) -> str:
 
 
 def _anchored_roots(anchored: Iterable[Any]) -> _Roots:
-    """Return the roots in an anchor.
-
-    Raises ValueError if an entry is not a tree head.
-    """
+    """Return an anchor's roots.  Raises ValueError if an entry is not a tree head."""
     roots: _Roots = {}
     for number, head in enumerate(anchored, 1):
         try:
             tree = (head["store_id"], head["size"])
             roots.setdefault(tree, set()).add(_hash(head["root"]))
         except (KeyError, TypeError, ValueError):
-            raise ValueError(
-                f"entry {number} of the anchor is not a tree head"
-            ) from None
+            raise ValueError(f"anchor entry {number} is not a tree head") from None
     return roots
 
 
@@ -202,8 +194,7 @@ def _left_siblings(index: int, last: int) -> list[bool]:
     while last:
         is_left = bool(index & 1) or index == last
         are_left.append(is_left)
-        # A last node with an even index has no sibling: it moves up until it has one,
-        # which is on the left.
+        # A last node with an even index moves up until it has a sibling, on the left.
         while is_left and index and not index & 1:
             index >>= 1
             last >>= 1
@@ -260,10 +251,7 @@ def _is_consistent(
 
 
 def read_key(text: str) -> bytes:
-    """Return an Ed25519 public key from PEM, hex or base64.
-
-    Raises ValueError for any other text.
-    """
+    """Return an Ed25519 key in PEM, hex or base64.  Raises ValueError for others."""
     text = text.strip()
     if "BEGIN PUBLIC KEY" in text:
         body = "".join(line for line in text.splitlines() if "-" not in line)
@@ -302,8 +290,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError, RecursionError) as error:
         print(f"cannot be checked: {error}", file=sys.stderr)
         return 2
-    # The terminal may be unable to print some characters of an id.
-    encoding = sys.stdout.encoding or "ascii"
+    encoding = sys.stdout.encoding or "ascii"  # may lack some characters of an id
     print(outcome.encode(encoding, "backslashreplace").decode(encoding))
     return code
 

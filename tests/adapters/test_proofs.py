@@ -240,7 +240,7 @@ def test_hex_digits_of_a_root_may_be_in_upper_case(proofs: Proofs) -> None:
 def test_a_malformed_anchor_is_reported_as_such(proofs: Proofs, wrong: Any) -> None:
     head = proofs.event["tree_head"]
 
-    with pytest.raises(ValueError, match="entry 2 of the anchor is not a tree head"):
+    with pytest.raises(ValueError, match="anchor entry 2 is not a tree head"):
         auditor.check(proofs.event, proofs.key, [head, wrong])
 
 
