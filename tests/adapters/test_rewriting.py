@@ -169,13 +169,13 @@ def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    retire = KeyRing.retire
+    retire = KeyRing.destroy_older
 
     def retiring(ring: KeyRing, *names: str, before: SessionKey) -> int:
         steps.append("the old key is destroyed")
         return retire(ring, *names, before=before)
 
-    monkeypatch.setattr(KeyRing, "retire", retiring)
+    monkeypatch.setattr(KeyRing, "destroy_older", retiring)
     with refold.open(f"{sqlite_url}?synchronous=normal", redactor=unaware()) as store:
         session = store.session(user_id="ada", session_id="s")
         session.append(refold.UserInput(text=MAIL))

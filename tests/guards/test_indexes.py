@@ -203,7 +203,7 @@ OF_A_MOVE: Final = {
     ("refold/adapters/sql/move.py", "_replace"),
     ("refold/adapters/sql/move.py", "_rows_with_keys_of"),
     ("refold/adapters/sql/move.py", "sync_table"),
-    ("refold/adapters/sql/postgres.py", "PostgresDatabase.filling"),
+    ("refold/adapters/sql/postgres.py", "PostgresDatabase.lock_for_move"),
     ("refold/adapters/sql/postgres.py", "PostgresDatabase.refuse_writes"),
 }
 # Sent after a COMMIT without an answer: tests/adapters/test_lost_commit.py cuts it off.

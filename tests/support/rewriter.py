@@ -19,8 +19,8 @@ STEPS: Final[dict[str, tuple[tuple[Any, ...], str, bool]]] = {
     "the new key is kept": ((Recorder,), "rewrite", False),
     "rows are replaced": ((sqlite, postgres), "_replace", True),
     "all is committed": ((Recorder,), "flush", False),
-    "the commit is safe": ((KeyRing,), "retire", False),
-    "the old key is gone": ((KeyRing,), "retire", True),
+    "the commit is safe": ((KeyRing,), "destroy_older", False),
+    "the old key is gone": ((KeyRing,), "destroy_older", True),
 }
 
 
