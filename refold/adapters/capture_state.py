@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from refold.adapters.config import home
 
 _SUFFIXES: Final = (".json", ".new", ".lock", ".request", ".log")
-# While another process asks for the holder, the lock is tried again and again.
+# A process in ``holder`` locks the file for a moment.  So ``acquire`` tries for 1 s.
 _TRIES: Final = 200
 _RETRY_SEC: Final = 0.005
 
@@ -25,7 +25,8 @@ class Holder(NamedTuple):
     """The process that holds the lock of a capture.
 
     pid:       0 if the process has not signed the lock yet.
-    temporary: whether it ends by itself; True for a process that has not signed.
+    temporary: whether it exits after some time without new lines; also True for a
+               process that has not signed.
     """
 
     pid: int
@@ -38,7 +39,8 @@ class CaptureState:
 
     One process at a time holds the lock and appends.  Other processes leave a *request*
     before they try the lock.  The holder looks for new lines after each request, even
-    if it arrives while the holder ends.  So a process without the lock may end.
+    if it arrives while the holder exits.  So a process that does not get the lock can
+    exit: the holder does its work.
 
     base: the path of all files, without their suffixes.
     """
@@ -70,9 +72,10 @@ class CaptureState:
         return self.base.with_suffix(".request")
 
     def request(self, *, since: float | None = None) -> float:
-        """Request that the capturing process looks for new lines again.
+        """Request that the capturing process looks for new lines.
 
-        since: the time of the first request; now by default.
+        since: the Unix time in seconds of an earlier request, which this one replaces;
+               now by default.
 
         Returns how many seconds an earlier request has waited; 0.0 without one.
         """
@@ -118,17 +121,16 @@ class CaptureState:
         self.base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(_TRIES):
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
-            if _locked(descriptor, fcntl.LOCK_EX):
-                if self.holds(descriptor):
+            if _try_lock(descriptor, fcntl.LOCK_EX):
+                if self.is_current_lock(descriptor):
                     os.ftruncate(descriptor, 0)  # the signature of the last holder
                     return descriptor
                 os.close(descriptor)  # ``forget`` removed the file since it was opened
                 continue
-            # A process in ``holder`` has a shared lock for a moment, and captures
-            # nothing.
-            is_held = not _locked(descriptor, fcntl.LOCK_SH)
+            # A process in ``holder`` has only a shared lock, and captures nothing.
+            is_shared = _try_lock(descriptor, fcntl.LOCK_SH)
             os.close(descriptor)
-            if is_held:
+            if not is_shared:
                 return None
             time.sleep(_RETRY_SEC)
         return None
@@ -137,11 +139,13 @@ class CaptureState:
         """Take over the lock from the process that started this one."""
         try:
             os.set_inheritable(descriptor, False)
-            return self.holds(descriptor) and _locked(descriptor, fcntl.LOCK_EX)
+            if not self.is_current_lock(descriptor):
+                return False
+            return _try_lock(descriptor, fcntl.LOCK_EX)
         except (OSError, OverflowError):
             return False
 
-    def holds(self, descriptor: int) -> bool:
+    def is_current_lock(self, descriptor: int) -> bool:
         """Whether this is still the lock's file; ``forget`` may have removed it."""
         try:
             current = self._lock.stat()
@@ -150,7 +154,7 @@ class CaptureState:
         return os.path.samestat(os.fstat(descriptor), current)
 
     def sign(self, descriptor: int, *, temporary: bool) -> None:
-        """Write the process id into the lock's file, and whether the process ends."""
+        """Write into the lock's file what ``holder`` returns about this process."""
         kind = "temporary" if temporary else "follows"
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {kind}\n".encode(), 0)
@@ -162,7 +166,7 @@ class CaptureState:
         except FileNotFoundError:
             return None
         try:
-            if _locked(descriptor, fcntl.LOCK_SH):
+            if _try_lock(descriptor, fcntl.LOCK_SH):
                 return None
             signature = os.read(descriptor, 64).decode("ascii", "replace")
         finally:
@@ -188,7 +192,7 @@ class CaptureState:
         """Remove all files; returns the removed ones.
 
         A process that still captures notices this when it looks for new lines, and
-        ends.
+        exits.
         """
         files = self.files()
         # The lock is first: a process that has lost the lock writes no more files.
@@ -244,7 +248,7 @@ def _digest(text: str) -> str:
     return sha256(text.encode(errors="surrogatepass")).hexdigest()[:24]
 
 
-def _locked(descriptor: int, kind: int) -> bool:
+def _try_lock(descriptor: int, kind: int) -> bool:
     """Take a lock of this kind without waiting; returns whether that succeeded."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)

@@ -22,7 +22,7 @@ from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
 from refold.adapters.keys.ring import KeyRing, UserKey, decrypt, encrypt, user_context
 from refold.adapters.keys.store import UserEntry
-from refold.adapters.rows import FROZEN, THAWED, HeadRow
+from refold.adapters.rows import ORDINARY_STATUSES, WHEN_FROZEN, WHEN_UNFROZEN, HeadRow
 from refold.adapters.sql.access_log import AccessTable, to_forget
 from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.queries import FLOOR
@@ -49,7 +49,7 @@ from refold.domain.errors import Erased, KeyUnavailable, NotErased, OnHold, Refo
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.inventory import Place
-from refold.domain.ports import JUNK, PAGE, Head, Scanned, Scope, listed
+from refold.domain.ports import MALFORMED_DATA, PAGE, Head, Scanned, Scope, listed
 
 _ROWS: Final = 2_000  # rows that one transaction deletes
 # The pause after a transaction, as a part of its duration.  Others use the disk then.
@@ -593,7 +593,7 @@ class StoredErasureSteps:
         """Return the decrypted texts of a certificate; empty if they cannot be read."""
         try:
             return self._decrypted(row).texts or {}
-        except (KeyUnavailable, *JUNK):
+        except (KeyUnavailable, *MALFORMED_DATA):
             return {}
 
     def _decrypted(self, row: Any) -> Signed:
@@ -1022,7 +1022,7 @@ class StoredRetention:
         heads = self._t.heads
         ref = self._keys.user_ref(user_id)
         of_user = heads.c.user_id == user_id
-        new_status = FROZEN if status == "frozen" else THAWED
+        new_status = WHEN_FROZEN if status == "frozen" else WHEN_UNFROZEN
         changes = []
         for column in (heads.c.status, heads.c.before):
             cases = [(column == old, new) for old, new in new_status.items()]
@@ -1109,7 +1109,7 @@ class StoredRetention:
         """
         stream = StreamId(blobs.user_id, blobs.session_id)
         head = self._recorder.head_row(stream)
-        if head is None or head.status not in FROZEN:
+        if head is None or head.status not in ORDINARY_STATUSES:
             return 0
         key = self._keys.session(
             stream.user_id, stream.session_id, now=None, check=head.key_check
@@ -1120,7 +1120,7 @@ class StoredRetention:
         heads = self._t.heads
         live = sa.select(heads.c.seq).where(
             of_stream(heads, stream),
-            heads.c.status.in_(list(FROZEN)),
+            heads.c.status.in_(ORDINARY_STATUSES),
             heads.c.key_check == key.check,
         )
 
@@ -1236,8 +1236,7 @@ class StoredRepairs:
                 return False
             status = connection.execute(head_status).scalar()
             end = connection.execute(last).one_or_none()
-            # The keys of FROZEN are the statuses of heads that are not frozen.
-            if status not in (None, *FROZEN) or end is None:
+            if status not in (None, *ORDINARY_STATUSES) or end is None:
                 return False
             if (end.seq, bytes(end.hash)) != (row.seq, row.hash):
                 return False

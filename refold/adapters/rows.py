@@ -477,9 +477,11 @@ def _content(columns: Columns, plain: bytes) -> dict[str, Any]:
     }
 
 
-# The status of a head while its user is frozen, by its status before that.
-FROZEN: Final = {"open": "frozen", "closed": "frozen-closed"}
-THAWED: Final = {frozen: status for status, frozen in FROZEN.items()}
+# The status of a head while its user is frozen, by its ordinary status.
+WHEN_FROZEN: Final = {"open": "frozen", "closed": "frozen-closed"}
+WHEN_UNFROZEN: Final = {frozen: status for status, frozen in WHEN_FROZEN.items()}
+ORDINARY_STATUSES: Final = tuple(WHEN_FROZEN)
+FROZEN_STATUSES: Final = tuple(WHEN_UNFROZEN)
 
 
 class HeadRow(NamedTuple):

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -27,7 +27,7 @@ from refold.adapters.keys.signatures import Signer, key_id, signed_by
 from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.tree import Ends, Grown, Tree
-from refold.adapters.verification import Stated, StoreDataVerification
+from refold.adapters.verification import StatedCertificate, StoreDataVerification
 from refold.domain.chain import Frontier, consistency_proof, inclusion_proof, root_of
 from refold.domain.erasure import ErasureScope, Signed, timestamp
 from refold.domain.errors import (
@@ -38,14 +38,14 @@ from refold.domain.errors import (
 )
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId, bounded
-from refold.domain.ports import JUNK, WRONG_TYPE, Problem
+from refold.domain.ports import MALFORMED_DATA, WRONG_TYPE, Problem
 from refold.domain.seals import TREE, Anchor, Ending, Seal, SealsVerified, TreeHead
 
 _TRIES: Final = 100
-EVENT: Final = "refold event proof 1"
-GROWTH: Final = "refold consistency proof 1"
-_EVENTS: Final = 500  # that are read at once
-_BLOCK: Final = 4096  # bytes that are read at once; a line has about a tenth of that
+EVENT_PROOF: Final = "refold event proof 1"
+GROWTH_PROOF: Final = "refold consistency proof 1"
+_EVENTS_PER_PAGE: Final = 500
+_BLOCK: Final = 4096  # bytes of one read; a line has about a tenth of that
 _UNSIGNED: Final = "the tree head is not signed by this store"
 SEALED: Final = "sealed"  # the name of the newest tree head in the key store
 
@@ -73,42 +73,53 @@ class TreeSeals:
         accept_loss: bool = False,
         endings: Callable[[list[StreamId]], list[Ending]] | None = None,
     ) -> TreeHead | None:
+        """Seal all streams with new events, as ``Seals.seal`` describes.
+
+        now: the time of the tree heads, in microseconds since 1970.
+        """
         with self.anchor.held():
             self._update_anchor(accept_loss=accept_loss)
-        ends = self.tree.ends()
+        log_ends = self.tree.ends()
         newest = self.tree.newest()
         sealed_position = newest.head.position if newest is not None else 0
-        ordered = self.recorder.database.ordered
+        is_ordered = self.recorder.database.ordered
         # Positions are lower than before if a backup of another server was restored.
-        if sweep or not ordered or ends.settled < sealed_position:
-            pages = self._behind(min(sealed_position, ends.settled), ends)
+        is_restored = log_ends.settled < sealed_position
+        if sweep or is_restored or not is_ordered:
+            # A later call must read the log from where both agree.
+            position = min(sealed_position, log_ends.settled)
+            pages = self._behind(position, log_ends)
         else:
-            pages = self._moved(max(sealed_position, self._position), ends)
+            # This object may have read further than the last tree head says.
+            position = max(sealed_position, self._position)
+            pages = self._moved(position, log_ends)
         for streams, position in pages:
             self._seal(streams, position, now, endings or self.endings)
-        self._position = ends.settled
+        self._position = log_ends.settled
         newest = self.tree.newest()
         if newest is None:
             return None
         return newest.head
 
-    def _moved(self, position: int, ends: Ends) -> Iterator[tuple[list[StreamId], int]]:
-        """Yield streams with events after a position, and the position of the page.
+    def _moved(
+        self, position: int, log_ends: Ends
+    ) -> Iterator[tuple[list[StreamId], int]]:
+        """Yield streams with events after a position, and the position of each page.
 
-        Events of open transactions may be missing before the newest position.  So
-        unsettled events are sealed now, and read again the next time.
+        Open transactions may still add events after ``log_ends.settled``.  So later
+        events are sealed now, and read again the next time.
         """
-        while position < ends.newest:
-            streams, position = self.tree.moved(after=position, upto=ends.newest)
-            yield streams, min(position, ends.settled)
+        while position < log_ends.newest:
+            streams, position = self.tree.moved(after=position, upto=log_ends.newest)
+            yield streams, min(position, log_ends.settled)
 
     def _behind(
-        self, sealed_position: int, ends: Ends
+        self, sealed_position: int, log_ends: Ends
     ) -> Iterator[tuple[list[StreamId], int]]:
-        """Yield all streams that are not sealed to their heads.
+        """Yield all streams that are not sealed to their heads, in pages.
 
-        Each page comes with the position up to which the log is sealed with it: it
-        moves only with the last page.
+        Each page has the position up to which the log is sealed after it.  Only the
+        last page advances that position.
         """
         streams = self.tree.behind()
         while streams:
@@ -116,7 +127,7 @@ class TreeSeals:
             if next_streams:
                 yield streams, sealed_position
             else:
-                yield streams, ends.settled
+                yield streams, log_ends.settled
             streams = next_streams
 
     def endings(self, streams: Sequence[StreamId]) -> list[Ending]:
@@ -186,7 +197,7 @@ class TreeSeals:
         heads = self.tree.heads(after=after)
         if anchored is not None:
             stored = heads.pop(0) if heads else None
-            if stored is None or stored[:3] != anchored[:3]:
+            if stored is None or not _is_same_tree(stored, anchored):
                 raise SealBroken(
                     f"the anchor names a tree of {anchored.size} leaves that is not in "
                     "the database"
@@ -201,8 +212,10 @@ class TreeSeals:
             self.recorder.flush()
             self.anchor.add(heads)
         newest = heads[-1] if heads else anchored
-        if newest is not None and self.erasures.recall(SEALED) != _mark(newest):
-            self.erasures.remember(SEALED, _mark(newest))
+        if newest is None:
+            return
+        if self.erasures.recall(SEALED) != _remembered_form(newest):
+            self.erasures.remember(SEALED, _remembered_form(newest))
 
     def _check_remembered(self) -> None:
         """Raise SealBroken if the key store remembers a tree head that was lost."""
@@ -210,7 +223,7 @@ class TreeSeals:
         if mark is not None and not _has_head(self.tree, mark):
             raise SealBroken(
                 "the key store remembers a tree head that is not in the database: "
-                "restore the database, or `refold seal --accept-loss`"
+                "restore the database, or run `refold seal --accept-loss`"
             )
 
     def _check_signature(self, head: TreeHead, signer: Signer) -> None:
@@ -239,12 +252,12 @@ class TreeSeals:
         if seal is None or seal.leaf >= head.size:
             raise LookupError(
                 f"seq {seq} is not sealed in a tree of {head.size} leaves: "
-                "`refold seal` seals what is new"
+                "run `refold seal` to seal newer events"
             )
         first, *links = _chain(self.recorder, stream, seq, seal)
         leaves = _leaves(self.tree, head.size)
         return {
-            "proof": EVENT,
+            "proof": EVENT_PROOF,
             "event": first,
             "chain": [[link["header"], link["body"]] for link in links],
             "leaf": {
@@ -260,7 +273,7 @@ class TreeSeals:
         old_head = _tree_head(self.tree, old)
         new_head = _tree_head(self.tree, new)
         return {
-            "proof": GROWTH,
+            "proof": GROWTH_PROOF,
             "old": old_head.to_json(),
             "new": new_head.to_json(),
             "consistency": _hex(consistency_proof(_leaves(self.tree, new), old)),
@@ -276,9 +289,8 @@ class TreeSeals:
 class TreeCheck:
     """Verifies the tree of a store.
 
-    It reads in an order in which concurrent seals are no problem: a leaf is stored with
-    its tree head, and the process that holds the anchor adds that head before it lets
-    others read the anchor.
+    Concurrent seals are no problem: a leaf is stored with its tree head, and the
+    process that holds the anchor adds that head before others can read the anchor.
     """
 
     def __init__(self, seals: TreeSeals) -> None:
@@ -296,9 +308,16 @@ class TreeCheck:
             return self._verify_all()
         except RefoldError:
             raise
-        except JUNK:
+        except MALFORMED_DATA:
             problem = _problem(None, "unreadable", WRONG_TYPE)
-            return SealsVerified(0, 0, 0, 0, 0, [problem])
+            return SealsVerified(
+                tree_heads=0,
+                leaves=0,
+                erased=0,
+                anchored=0,
+                unsealed=0,
+                problems=[problem],
+            )
 
     def _verify_all(self) -> SealsVerified:
         """Verify the whole tree, its certificates, and its anchor."""
@@ -340,7 +359,7 @@ class TreeCheck:
         problems = [*self._root_problems(heads), *self._remembered_problems()]
         if heads and not self._is_signed(heads[0]):
             problems.append(_problem(heads[0].size, "signature", _UNSIGNED))
-        if [head[:3] for head in anchored_heads] != [head[:3] for head in heads]:
+        if not _are_same_trees(anchored_heads, heads):
             detail = "the anchor's newest tree head is not the database's"
             problems.append(_problem(None, "anchor", detail))
         return SealsVerified(
@@ -369,7 +388,7 @@ class TreeCheck:
     def _root_problems(self, heads: list[TreeHead]) -> Iterator[Problem]:
         """Compute each tree head from the leaves in their order, and compare it."""
         for size in self._tree.unsound():
-            yield _problem(size, "root", "the tree head cannot be grown from")
+            yield _problem(size, "root", "the tree head does not fit its frontier")
         leaves = self._tree.leaves()
         frontier = Frontier()
         leaf = next(leaves, None)  # an index and a hash
@@ -382,24 +401,28 @@ class TreeCheck:
                 frontier = frontier.add([hash_])
                 leaf = next(leaves, None)
             if (frontier.size, frontier.root) != (head.size, head.root):
-                detail = "its leaves do not make the tree head"
+                detail = "its leaves give another root than the tree head"
                 yield _problem(head.size, "root", detail)
                 return
-        if leaf is not None and not self._tree.heads(after=leaf[0]):
+        if leaf is None:
+            return
+        # A concurrent seal may have added the leaf and its tree head since.
+        if not self._tree.heads(after=leaf[0]):
             yield _problem(leaf[0], "leaf", "no tree head covers this leaf")
 
     def _owner_problems(self) -> Iterator[Problem]:
-        """Yield sealed streams, heads, rows and leaves without what they belong to."""
+        """Yield rows whose stream or head is missing, and marks of unknown erasures."""
         for stream, seq in self._tree.lost():
-            detail = f"it was sealed up to seq {seq}, and has no head row"
+            detail = f"it was sealed up to seq {seq}, but has no head row"
             yield Problem(*stream, seq, "seal", detail)
         for stream in self._marked():
-            detail = "it is marked as erased, and no erasure of it is under way"
+            detail = "it is marked as erased, but no erasure of it is in progress"
             yield Problem(*stream, None, "head", detail)
         for table, stream in self._tree.strays():
-            yield Problem(*stream, None, "stray", f"a row of {table} is of no session")
+            detail = f"a row of {table} belongs to no session"
+            yield Problem(*stream, None, "stray", detail)
         for leaf in self._tree.unowned():
-            detail = "of no stream: it, or its end, was taken away"
+            detail = "no stream has this leaf: the stream or its seal was deleted"
             yield _problem(leaf, "leaf", detail)
 
     def _marked(self) -> list[StreamId]:
@@ -426,29 +449,32 @@ class TreeCheck:
         """
         erasures = self._tree.erasures()
         in_progress = {job.job_id for job in self._erasures.jobs()}
-        stated: dict[str, Any] = {}
+        certified_leaves: dict[str, Any] = {}
         for row, statement in self._read_certificates():
             if statement is None:
-                detail = f"certificate {row.certificate_id} is not what was signed here"
+                detail = f"this store did not sign certificate {row.certificate_id}"
                 yield _problem(None, "certificate", detail)
             else:
-                stated[row.certificate_id] = statement.get("tree", {}).get("leaves")
+                leaves = statement.get("tree", {}).get("leaves")
+                certified_leaves[row.certificate_id] = leaves
         for erasure in erasures:
             leaves = self._tree.erased(erasure)
             stored = {"count": len(leaves), "root": root_of(leaves).hex()}
-            if stated.get(erasure) != stored and erasure not in in_progress:
-                detail = f"its {len(leaves)} leaves are not what a certificate says"
+            if erasure in in_progress:
+                continue
+            if certified_leaves.get(erasure) != stored:
+                detail = f"its {len(leaves)} leaves differ from its certificate"
                 yield _problem(None, "erasure", f"{erasure}: {detail}")
 
-    def _read_certificates(self) -> list[Stated]:
-        """Return the certificates with their statements and decrypted words."""
-        stated: list[Stated] = []
+    def _read_certificates(self) -> list[StatedCertificate]:
+        """Return the certificates with their statements and decrypted texts."""
+        certificates: list[StatedCertificate] = []
         for row in self._erasures.certificate_rows():
             statement = self._statement(row)
             if statement:
                 statement = {**statement, **self._erasures.decrypted_texts(row)}
-            stated.append((row, statement))
-        return stated
+            certificates.append((row, statement))
+        return certificates
 
     def _statement(self, row: Any) -> Any:
         """Return the statement of a certificate; None if this store did not sign it."""
@@ -456,7 +482,7 @@ class TreeCheck:
             signed = Signed.read(row.body)
             if not _fits_columns(signed, row):
                 return None
-        except JUNK:
+        except MALFORMED_DATA:
             return None
         if not signed_by(self._public_key(), signed.signature, signed.message()):
             return None
@@ -495,7 +521,7 @@ class TreeCheck:
         if missing:
             detail = (
                 f"the anchor lacks {len(missing)} tree heads from here on: "
-                "`refold seal` adds those behind its last"
+                "run `refold seal` to add them"
             )
             yield _problem(missing[0], "anchor", detail)
 
@@ -516,7 +542,19 @@ def _fits_columns(signed: Signed, row: Any) -> bool:
     return bool(completed_at == created_at)
 
 
-def _mark(head: TreeHead) -> bytes:
+def _is_same_tree(head: TreeHead, other: TreeHead) -> bool:
+    """Whether two tree heads are of the same store and have the same leaves."""
+    return head[:3] == other[:3]  # the store's id, the size, and the root
+
+
+def _are_same_trees(heads: list[TreeHead], others: list[TreeHead]) -> bool:
+    """Whether two lists of tree heads agree in order."""
+    if len(heads) != len(others):
+        return False
+    return all(map(_is_same_tree, heads, others))
+
+
+def _remembered_form(head: TreeHead) -> bytes:
     """Return the form in which the key store remembers a tree head."""
     return b"%d %s" % (head.size, head.root.hex().encode())
 
@@ -527,7 +565,7 @@ def _has_head(tree: Tree, mark: bytes) -> bool:
     if not size.isdigit():
         return False
     heads = tree.heads(after=int(size) - 1)
-    return bool(heads) and _mark(heads[0]) == mark
+    return bool(heads) and _remembered_form(heads[0]) == mark
 
 
 def _problem(place: int | None, code: str, detail: str) -> Problem:
@@ -540,9 +578,7 @@ def _tree_head(tree: Tree, size: int | None) -> TreeHead:
     if size is None:
         heads = tree.heads(after=-1)
         if not heads:
-            raise LookupError(
-                "there is no tree head yet: `refold seal --list` lists all"
-            )
+            raise LookupError("there is no tree head yet: run `refold seal` first")
         return heads[-1]
     heads = tree.heads(after=bounded("a tree's size", size) - 1)
     if not heads or heads[0].size != size:
@@ -556,7 +592,8 @@ def _leaves(tree: Tree, size: int) -> list[bytes]:
     """Return the leaves of a tree of this size.  Raises LookupError."""
     leaves = [hash_ for _, hash_ in tree.leaves(upto=size)]
     if len(leaves) != size:
-        raise LookupError(f"{size - len(leaves)} leaves are missing: `refold verify`")
+        missing = size - len(leaves)
+        raise LookupError(f"{missing} leaves are missing: run `refold verify`")
     return leaves
 
 
@@ -566,7 +603,9 @@ def _chain(
     """Return an event with its columns, then the links up to the sealed event."""
     chain: list[JsonObject] = []
     after = seq - 1
-    while page := recorder.select_events(stream, gt=after, lte=seal.seq, limit=_EVENTS):
+    while page := recorder.select_events(
+        stream, gt=after, lte=seal.seq, limit=_EVENTS_PER_PAGE
+    ):
         for row in page:
             if row.seq == seq:
                 chain.append(_event(row))
@@ -575,7 +614,7 @@ def _chain(
                 chain.append({"header": header, "body": _body(row)})
         after = page[-1].seq
     if len(chain) != seal.seq - seq + 1:
-        raise LookupError(f"there is no event {seq}, or one behind it is missing")
+        raise LookupError(f"there is no event {seq}, or a later one is missing")
     return chain
 
 
@@ -619,25 +658,25 @@ if hasattr(os, "register_at_fork"):
 class FileAnchor:
     """An Anchor in the file ``path``, which the first addition creates.
 
-    Lines in it never change.  The lock is that of a second file.
+    Lines in it never change.  The lock is on a second file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._locked = path.with_name(f"{path.name}.lock")
+        self._lock_path = path.with_name(f"{path.name}.lock")
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the lock: other processes and threads cannot read or add."""
         try:
-            create_private(self._locked)
-            file = self._locked.open("rb")
+            create_private(self._lock_path)
+            file = self._lock_path.open("rb")
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise self._unusable(error) from None
             yield  # without write permission, reading needs no lock
             return
-        if sys.platform == "win32":
+        if sys.platform == "win32":  # which has no flock
             with file:
                 yield
             return
@@ -649,34 +688,33 @@ class FileAnchor:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
         finally:
-            # Unlock first, because a forked child may have the same file open.
+            # Unlock before the file is closed: a forked child may have it open, too.
+            # The child itself must not release its parent's lock.
             if pid == os.getpid():
                 fcntl.flock(file, fcntl.LOCK_UN)
             _locked_files.discard(file)
             file.close()
 
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        """Read the file, if there is one.  Raises StoreUnavailable."""
-        try:
-            with suppress(FileNotFoundError):
-                yield
-        except OSError as error:
-            raise self._unusable(error) from None
-
     def read(self) -> Iterator[TreeHead]:
         """Yield all tree heads in the file; an incomplete last line is ignored."""
-        lines: list[bytes] = []
-        with self._using():
+        try:
             lines = self.path.read_bytes().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unusable(error) from None
         for number, line in enumerate(lines, start=1):
             yield self._head(line, f"line {number}")
 
     def newest(self) -> TreeHead | None:
-        """Return the tree head in the last complete line."""
-        with self._using(), self.path.open("rb") as file:
-            return self._last(file)
-        return None
+        """Return the tree head in the last complete line; None without one."""
+        try:
+            with self.path.open("rb") as file:
+                return self._last(file)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from None
 
     def add(self, heads: Sequence[TreeHead]) -> None:
         """Append the heads that are larger than the last one, durably."""
@@ -688,7 +726,9 @@ class FileAnchor:
                 last = self._last(file)
                 # The writer of an incomplete line has not returned.  So nobody relies
                 # on that line.
-                file.truncate(file.seek(_end_of_lines(file)))
+                end = _end_of_lines(file)
+                file.truncate(end)
+                file.seek(end)
                 for head in heads:
                     if last is None or head.size > last.size:
                         file.write(json.dumps(head.to_json()).encode() + b"\n")

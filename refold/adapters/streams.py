@@ -23,8 +23,8 @@ from refold.adapters.keys.ring import (
 )
 from refold.adapters.keys.store import NO_REFS, Refs
 from refold.adapters.rows import (
-    FROZEN,
-    THAWED,
+    FROZEN_STATUSES,
+    WHEN_UNFROZEN,
     Batch,
     BlobRow,
     EncryptedEvent,
@@ -84,7 +84,7 @@ def decrypted_head(stream: StreamId, row: HeadRow, key: SessionKey) -> ports.Hea
     state = SessionState.load(
         stream,
         row.seq,
-        closed=THAWED.get(row.status, row.status) == "closed",
+        closed=WHEN_UNFROZEN.get(row.status, row.status) == "closed",
         dumped=orjson.loads(plain),
     )
     return head_of(state, row)
@@ -95,7 +95,7 @@ def head_of(state: SessionState, row: HeadRow) -> ports.Head:
 
     A frozen head has the status that it had before.
     """
-    status: ports.Status = THAWED.get(row.status, row.status)  # type: ignore[assignment]  # one of them
+    status: ports.Status = WHEN_UNFROZEN.get(row.status, row.status)  # type: ignore[assignment]  # one of them
     return ports.Head(
         state,
         row.hash,
@@ -115,7 +115,7 @@ def check_not_erased(stream: StreamId, row: HeadRow) -> None:
 
 def check_not_frozen(row: HeadRow) -> None:
     """Raise Frozen for a head of a frozen user."""
-    if row.status in FROZEN.values():
+    if row.status in FROZEN_STATUSES:
         raise errors.Frozen("the user")
 
 
@@ -125,9 +125,9 @@ def _head_context(stream: StreamId, row: _Row) -> bytes:
     A freeze changes only the status, and is ignored here.
     """
     seq, last_hash, status, _, _, tokens, created_at, updated_at = row
-    thawed = THAWED.get(status, status).encode()
+    ordinary_status = WHEN_UNFROZEN.get(status, status).encode()
     numbers = b"%d %d %d %d" % (seq, tokens, created_at, updated_at)
-    columns = length_prefixed((last_hash, thawed, numbers))
+    columns = length_prefixed((last_hash, ordinary_status, numbers))
     return b"".join((_stream_context(stream), columns))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -14,7 +14,12 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import func, literal, select
 
 from refold.adapters.erasure import StoredErasureSteps
-from refold.adapters.rows import FROZEN, THAWED, EncryptedEvent, HeadRow
+from refold.adapters.rows import (
+    FROZEN_STATUSES,
+    ORDINARY_STATUSES,
+    EncryptedEvent,
+    HeadRow,
+)
 from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.queries import FLOOR, SETTINGS
 from refold.adapters.sql.recorder import Recorder, Subjects
@@ -54,8 +59,8 @@ class Auditor:
     def __init__(self, log: EncryptedStreams, stream: StreamId) -> None:
         self._log = log
         self._stream = stream
-        self._bindings = Bindings(log, stream)
-        self._is_bound = bool(self._bindings)
+        self._replaced_rows = ReplacedRows(log, stream)
+        self._has_replaced_rows = bool(self._replaced_rows)
         self._last: EncryptedEvent | None = None
         self._head_row, self._upto = self._bounds()
 
@@ -64,9 +69,9 @@ class Auditor:
         seq = 0
         for page in self._pages():
             for row in page:
-                if not self._follows(row, seq + 1):
+                if not self._is_unchanged(row, seq + 1):
                     yield from self._chain_problems(row, seq + 1)
-                seq = row.columns[1]
+                seq = row.seq
                 envelope = self._envelope(row)
                 yield envelope
                 if type(envelope) is Envelope:
@@ -77,22 +82,25 @@ class Auditor:
     def chain(self, *, after: int = 0) -> Iterator[int | Problem]:
         """Yield the number of events on each page, and every problem of the chain.
 
-        Only the events that bind replaced rows are decrypted.
+        Only events with the digests of replaced rows are decrypted.
         """
         seq = after
         for page in self._pages(after):
             for row in page:
-                if not self._follows(row, seq + 1):
+                if not self._is_unchanged(row, seq + 1):
                     yield from self._chain_problems(row, seq + 1)
-                seq = row.columns[1]
+                seq = row.seq
             yield len(page)
         yield from self._head_problems()
 
-    def _follows(self, row: EncryptedEvent, expected: int) -> bool:
-        """Whether a row has this seq and the right hash, and was never replaced."""
-        if self._is_bound or row.first_digest is not None:
+    def _is_unchanged(self, row: EncryptedEvent, expected: int) -> bool:
+        """Whether a row has this seq and its hash, in a stream without replaced rows.
+
+        Most rows pass this check.  ``_chain_problems`` examines all others.
+        """
+        if self._has_replaced_rows or row.first_digest is not None:
             return False
-        if row.columns[1] != expected:
+        if row.seq != expected:
             return False
         digest = sha256(row.state).digest()
         return event_hash_of_digest(row.prev_hash, row.context, digest) == row.hash
@@ -109,7 +117,7 @@ class Auditor:
         try:
             newest = recorder.select_events(self._stream, limit=1, desc=True)
         except CorruptEvent:
-            return row, None
+            return row, None  # the check of all events reports it
         end = newest[0].seq if newest else 0
         head_seq = row.seq if row is not None else 0
         if end > head_seq:
@@ -133,8 +141,8 @@ class Auditor:
     def _chain_problems(self, row: EncryptedEvent, expected: int) -> list[Problem]:
         """Return the problems of a row's place in the chain, and of its replacement.
 
-        If the ciphertext was replaced, the hash follows from the digest of the first
-        one.
+        The hash is made from the original ciphertext.  If that was replaced, the row
+        has its digest.
         """
         digest = sha256(row.state).digest()
         first_digest = row.first_digest or digest
@@ -144,9 +152,10 @@ class Auditor:
         elif event_hash_of_digest(row.prev_hash, row.context, first_digest) != row.hash:
             detail = "the hash does not follow"
             problems.append(self._problem(expected, "chain", detail))
-        if row.first_digest is not None or self._is_bound:
+        if row.first_digest is not None or self._has_replaced_rows:
             reencryption = Reencryption(row.seq, first_digest, digest)
-            for seq, detail in self._bindings.problems(reencryption, row.first_digest):
+            replaced_rows = self._replaced_rows
+            for seq, detail in replaced_rows.problems(reencryption, row.first_digest):
                 problems.append(self._problem(seq, "replaced", detail))
         return problems
 
@@ -169,7 +178,7 @@ class Auditor:
         except CorruptEvent:
             pass
         except Expired as error:
-            size = 0
+            size = 0  # the row of an expired blob remains, without data
             yield self._problem(seq, EXPIRED, str(error))
         if size is None:
             detail = f"blob {digest} is missing, or is not what was written"
@@ -177,7 +186,9 @@ class Auditor:
             return
         blobs = Blobs(self._log.recorder, self._log.keys, self._stream)
         facts = self._log.recorder.blob_facts(self._stream, blobs.address(digest))
-        if facts not in (None, (self._stream.session_id, size)):
+        if facts is None:
+            return  # a retention run has deleted the row since
+        if facts != (self._stream.session_id, size):
             detail = f"the row of blob {digest} names another session or size"
             yield self._problem(seq, "blob", detail)
 
@@ -192,6 +203,7 @@ class Auditor:
         check_not_erased(self._stream, row)
         if last is not None and (row.seq, row.hash) == (last.seq, last.hash):
             return
+        # An erasure that began since would explain the difference.
         current = self._log.recorder.head_row(self._stream)
         if current is not None:
             check_not_erased(self._stream, current)
@@ -204,10 +216,10 @@ class Auditor:
         return Problem(*self._stream, seq=seq, code=code, detail=detail)
 
 
-class Bindings:
-    """The ciphertexts that the newest rewriting of a stream binds.
+class ReplacedRows:
+    """The digests of a stream's rows that its newest re-encryption has recorded.
 
-    A rewriting replaces all rows of a stream.  So only the newest one counts.
+    A re-encryption replaces all rows of a stream.  So only the newest one counts.
     """
 
     def __init__(self, log: EncryptedStreams, stream: StreamId) -> None:
@@ -224,9 +236,8 @@ class Bindings:
                 events.append(event)
         newest = max((event.key_version for event in events), default=0)
         self._events = [event for event in events if event.key_version == newest]
-        self._rows: list[
-            Reencryption
-        ] = []  # since the begin of the current event's span
+        # The rows so far in the span of the current event:
+        self._rows: list[Reencryption] = []
 
     def __bool__(self) -> bool:
         return bool(self._events)
@@ -242,21 +253,21 @@ class Bindings:
         event = self._event_of(seq)
         if event is None:
             if first_digest is not None:
-                yield seq, "it was replaced, and no redaction_applied event binds that"
+                yield seq, "it was replaced, and no redaction_applied event says so"
             return
         if first_digest is None:
-            yield seq, "it is not what a redaction_applied event put there"
+            yield seq, "a redaction_applied event replaced it, but it is unchanged"
         elif not _fits(event, row):
-            yield seq, "it is not the ciphertext that a redaction_applied event names"
+            yield seq, "its ciphertext differs from that in a redaction_applied event"
         self._rows.append(row)
         if seq == event.last_seq:
             if reencryption_digest_hex(self._rows) != event.digest:
                 span = f"seq {event.first_seq} to {seq}"
-                yield seq, f"{span} are not what a redaction_applied event binds"
+                yield seq, f"{span} differ from the digest in a redaction_applied event"
             self._rows = []
 
     def _event_of(self, seq: int) -> RedactionApplied | None:
-        """Return the event that binds the row at this seq."""
+        """Return the event whose span contains this seq."""
         for event in self._events:
             if event.first_seq <= seq <= event.last_seq:
                 return event
@@ -272,9 +283,9 @@ def _fits(event: RedactionApplied, row: Reencryption) -> bool:
     return is_same and event.first_hashes[index] == row.first_digest.hex()
 
 
-_MARKS: Final = 10_000  # that are read at once
+_MARKS_PER_PAGE: Final = 10_000
 _END: Final = 2**63 - 1  # after every seq
-_NO_SPAN: Final = (2**64, 2**64)  # after every span
+_SPAN_AFTER_ALL: Final = (2**64, 2**64)  # ends the loop of ``minus``
 
 
 def seal_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
@@ -286,8 +297,9 @@ def seal_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
     seals = tree.seals(stream)
     marks = Marks(tree, stream)
     positions = [positions_digest(marks.upto(seal.seq)) for seal in seals]
-    deque(marks.upto(_END), maxlen=0)  # read the rest
-    uses = sorted(tree.uses(stream, after=0, upto=marks.last), key=lambda use: use[1:])
+    marks.read_rest()
+    uses = tree.uses(stream, after=0, upto=marks.last)
+    uses.sort(key=attrgetter("first_seq", "last_seq"))
     end = 0
     for seal, digest in zip(seals, positions, strict=True):
         begin = end
@@ -296,42 +308,48 @@ def seal_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
         yield from leaf_differences(
             stream, seal, digest == seal.positions, receipts == seal.receipts
         )
-    for seq, detail in _unpaired(marks.named, uses):
+    for seq, detail in _unpaired(marks.idempotent_spans, uses):
         yield Problem(*stream, seq, "receipt", detail)
 
 
 def leaf_differences(
-    stream: StreamId, seal: Seal, positions: bool = True, receipts: bool = True
+    stream: StreamId,
+    seal: Seal,
+    positions_match: bool = True,
+    receipts_match: bool = True,
 ) -> Iterator[Problem]:
     """Yield the differences between a stream and one of its seals.
 
-    positions, receipts: whether they are those that were sealed; True without a check.
+    positions_match, receipts_match: whether they are those that were sealed; True if
+    the caller does not check them.
     """
-    for detail in _seal_differences(seal, positions, receipts):
+    for detail in _seal_differences(seal, positions_match, receipts_match):
         yield Problem(*stream, seal.seq, "seal", detail)
 
 
-def _seal_differences(seal: Seal, positions: bool, receipts: bool) -> Iterator[str]:
+def _seal_differences(
+    seal: Seal, positions_match: bool, receipts_match: bool
+) -> Iterator[str]:
     """Describe the differences between a stream and one of its seals."""
     if not seal.now:
-        yield "it was sealed up to here, and its events end before, or have a gap"
+        yield "it was sealed up to here, but its events end earlier or have a gap"
         return
     leaf = Leaf(seal.now, seal.positions, seal.receipts)
     if not seal.kept:
-        yield f"its leaf {seal.leaf} is not in the tree, or is of something erased"
+        yield f"its leaf {seal.leaf} is not in the tree, or belongs to erased data"
     elif leaf.hashed() != seal.kept:
-        yield f"leaf {seal.leaf} of the tree was made of another event"
-    if not positions:
+        yield f"leaf {seal.leaf} of the tree was made from another event"
+    if not positions_match:
         yield "positions up to here are not those that were sealed"
-    if not receipts:
+    if not receipts_match:
         yield "receipts up to here are not those that were sealed"
 
 
 class Marks:
-    """The marks of a stream's events, read once and in order, in pages.
+    """The columns of a stream's events that no hash covers, read in order, in pages.
 
-    last:  the last seq that was read.
-    named: the spans of the events with an idempotency key up to ``last``.
+    last:             the last seq that was read.
+    idempotent_spans: the spans of events with an idempotency key up to ``last``.
     """
 
     def __init__(self, tree: Tree, stream: StreamId) -> None:
@@ -340,7 +358,7 @@ class Marks:
         self._page: list[Mark] = []
         self._ended = False
         self.last = 0
-        self.named: list[Span] = []
+        self.idempotent_spans: list[Span] = []
 
     def upto(self, seq: int) -> Iterator[int]:
         """Yield the positions of further events, up to this seq."""
@@ -351,43 +369,47 @@ class Marks:
             self.last = marks[-1].seq
             for mark in marks:
                 if mark.idempotent:
-                    self._add_named(mark.seq)
+                    self._add_idempotent(mark.seq)
             yield from [mark.position for mark in marks]
 
-    def _add_named(self, seq: int) -> None:
+    def read_rest(self) -> None:
+        """Read the events that ``upto`` has not yielded yet."""
+        for _ in self.upto(_END):
+            pass
+
+    def _add_idempotent(self, seq: int) -> None:
         """Add an event with an idempotency key to the spans."""
-        if self.named:
-            first, last = self.named[-1]
+        if self.idempotent_spans:
+            first, last = self.idempotent_spans[-1]
             if last + 1 == seq:
-                self.named[-1] = (first, seq)
+                self.idempotent_spans[-1] = (first, seq)
                 return
-        self.named.append((seq, seq))
+        self.idempotent_spans.append((seq, seq))
 
     def _has_next(self) -> bool:
         """Whether there is another event; reads the next page if necessary."""
         if not self._page and not self._ended:
             self._page = self._tree.marks(
-                self._stream, after=self.last, upto=_END, limit=_MARKS
+                self._stream, after=self.last, upto=_END, limit=_MARKS_PER_PAGE
             )
-            self._ended = len(self._page) < _MARKS
+            self._ended = len(self._page) < _MARKS_PER_PAGE
         return bool(self._page)
 
 
-def _unpaired(named: Sequence[Span], uses: Sequence[Use]) -> Iterator[tuple[int, str]]:
-    """Describe events with an idempotency key but no receipt, and the opposite.
-
-    named: the spans of events with an idempotency key.
-    """
+def _unpaired(
+    idempotent_spans: Sequence[Span], uses: Sequence[Use]
+) -> Iterator[tuple[int, str]]:
+    """Describe events with an idempotency key but no receipt, and the opposite."""
     covered: list[Span] = []
     for _, first, last in uses:
         if last < first or (covered and first <= covered[-1][1]):
-            yield first, "a receipt says seqs that are not its own"
+            yield first, "the span of a receipt is reversed, or overlaps another"
         else:
             covered.append((first, last))
-    for first, last in minus(named, covered):
-        yield first, f"seq {first} to {last} have an idempotency key and no receipt"
-    for first, last in minus(covered, named):
-        yield first, f"a receipt is of seq {first} to {last}, which have no such key"
+    for first, last in minus(idempotent_spans, covered):
+        yield first, f"seq {first} to {last} have an idempotency key, but no receipt"
+    for first, last in minus(covered, idempotent_spans):
+        yield first, f"seq {first} to {last} have a receipt, but no idempotency key"
 
 
 def minus(spans: Sequence[Span], removed: Sequence[Span]) -> Iterator[Span]:
@@ -395,7 +417,7 @@ def minus(spans: Sequence[Span], removed: Sequence[Span]) -> Iterator[Span]:
 
     Both are in order.
     """
-    remaining = iter([*removed, _NO_SPAN])
+    remaining = iter([*removed, _SPAN_AFTER_ALL])
     first_removed, last_removed = next(remaining)
     for first, last in spans:
         while last_removed < first:
@@ -411,7 +433,7 @@ def minus(spans: Sequence[Span], removed: Sequence[Span]) -> Iterator[Span]:
 
 
 # The row of a certificate, and its statement; None without a valid signature.
-Stated: TypeAlias = tuple[Any, Any]
+StatedCertificate: TypeAlias = tuple[Any, Any]
 
 
 def _highest_deleted(remembered: Mapping[str, bytes]) -> int:
@@ -424,7 +446,7 @@ def _highest_deleted(remembered: Mapping[str, bytes]) -> int:
 
 
 class StoreDataVerification:
-    """Verifies the data besides the events: guards, settings, holds and subjects."""
+    """Verifies data other than events: guards, settings, holds and subjects."""
 
     def __init__(self, recorder: Recorder, erasures: StoredErasureSteps) -> None:
         self._database = recorder.database
@@ -432,27 +454,29 @@ class StoreDataVerification:
         self._erasures = erasures
         self._subjects = Subjects(recorder.database)
 
-    def run(self, read: Callable[[], Sequence[Stated]]) -> Iterator[Problem]:
+    def run(self, read: Callable[[], Sequence[StatedCertificate]]) -> Iterator[Problem]:
         """Yield the problems; ``read`` returns the present certificates."""
         remembered = self._erasures.remembered()
-        stated = read()
+        certificates = read()
         yield from self._guard_problems()
         if self._erasures.has_floor:
             yield from self._floor_problems(remembered)
         generation = int(remembered.get("generation", b"0"))
-        if self._subjects.key_generation() < generation:
+        stored_generation = self._subjects.key_generation()
+        if stored_generation < generation:
             detail = (
-                f"the database wrote down generation {generation} before, and has less"
+                f"the key generation in the database was {generation}, and is "
+                f"{stored_generation} now"
             )
             yield Problem(*TREE, None, "key", detail)
-        rows = [row for row, _ in stated]
+        rows = [row for row, _ in certificates]
         yield from self._certificate_problems(remembered, rows)
-        problems = self._unlike(stated)
+        problems = self._certified_state_problems(certificates)
         for _ in range(_RECHECKS):
             if not problems:
                 return
             time.sleep(_PAUSE_SEC)
-            problems &= self._unlike(read())
+            problems &= self._certified_state_problems(read())
         yield from sorted(problems, key=repr)
 
     def _guard_problems(self) -> Iterator[Problem]:
@@ -489,11 +513,12 @@ class StoreDataVerification:
                 f"{deleted} was deleted: positions can be given out again"
             )
             yield Problem(*TREE, None, "guard", detail)
-        most = _highest_deleted(self._erasures.remembered())
-        if int(floor) > most:
+        # A deletion since the first look may have raised the floor.
+        deleted_now = _highest_deleted(self._erasures.remembered())
+        if int(floor) > deleted_now:
             detail = (
-                f"the setting 'floor' is {floor}, although no row behind position "
-                f"{most} was deleted: positions are left out"
+                f"the setting 'floor' is {floor}, although no row after position "
+                f"{deleted_now} was deleted: positions are left out"
             )
             yield Problem(*TREE, None, "guard", detail)
 
@@ -506,20 +531,23 @@ class StoreDataVerification:
             kind, _, certificate_id = name.partition(" ")
             if kind == "certificate" and stored.get(certificate_id) != ref.decode():
                 detail = (
-                    f"{certificate_id} was signed here, and is gone or another user's"
+                    f"this store signed {certificate_id}, but it is missing or "
+                    "belongs to another user"
                 )
                 yield Problem(*TREE, None, "certificate", detail)
 
-    def _unlike(self, stated: Sequence[Stated]) -> set[Problem]:
+    def _certified_state_problems(
+        self, certificates: Sequence[StatedCertificate]
+    ) -> set[Problem]:
         """Return the holds, subjects and heads that differ from the certificates."""
-        signed = _Signed.of(stated)
+        signed = _SignedState.of(certificates)
         return {
-            *self._unlike_holds(signed),
-            *self._unlike_subjects(signed),
-            *self._unlike_heads(signed),
+            *self._hold_problems(signed),
+            *self._subject_problems(signed),
+            *self._status_problems(signed),
         }
 
-    def _unlike_holds(self, signed: _Signed) -> Iterator[Problem]:
+    def _hold_problems(self, signed: _SignedState) -> Iterator[Problem]:
         """Yield holds that differ from the certificates."""
         holds = self._t.holds.c
         query = select(holds.user_ref, holds.name, holds.reason)
@@ -529,7 +557,7 @@ class StoreDataVerification:
         for hold in stored.keys() | signed.holds.keys():
             user_ref, name = hold
             if hold not in stored and user_ref in signed.erased:
-                continue
+                continue  # the erasure of a user deletes their holds
             if stored.get(hold) != signed.holds.get(hold):
                 kind = "freeze" if name == FREEZE else "legal hold"
                 detail = (
@@ -537,11 +565,12 @@ class StoreDataVerification:
                 )
                 yield Problem(*TREE, None, "hold", detail)
 
-    def _unlike_subjects(self, signed: _Signed) -> Iterator[Problem]:
+    def _subject_problems(self, signed: _SignedState) -> Iterator[Problem]:
         """Yield users whose status or epoch differs from the certificates."""
         in_progress = {job.user_ref for job in self._erasures.jobs()}
         stored: dict[str, tuple[str, int]] = {}
         for subject in self._subjects.changed():
+            # Users have no certificates of their sessions' statuses.
             if subject.ref == subject.user_ref:
                 stored[subject.ref] = (subject.status, subject.epoch)
         for ref in sorted((stored.keys() | signed.refs) - in_progress):
@@ -549,58 +578,61 @@ class StoreDataVerification:
                 detail = f"subject {ref[:12]}… is not what its certificates say"
                 yield Problem(*TREE, None, "subject", detail)
 
-    def _unlike_heads(self, signed: _Signed) -> Iterator[Problem]:
+    def _status_problems(self, signed: _SignedState) -> Iterator[Problem]:
         """Yield heads with an impossible status, or one that contradicts a freeze.
 
-        A head has a status before only while it is marked as erased.
+        The column ``before`` is set only while a head is marked as erased.
         """
         heads = self._t.heads.c
         impossible = heads.before.is_not(None) & (heads.status != "erased")
-        impossible |= heads.status.not_in([*FROZEN, *THAWED, "erased"])
+        impossible |= heads.status.not_in(
+            [*ORDINARY_STATUSES, *FROZEN_STATUSES, "erased"]
+        )
         query = select(heads.user_id, heads.session_id, heads.stream)
         query = query.where(impossible).limit(PAGE)
         for row in self._database.read(None, query):
             yield Problem(
-                *StreamId(*row), None, "head", "its status is not one that it can have"
+                *StreamId(*row), None, "head", "this status is impossible here"
             )
         frozen = {ref for ref, name in signed.holds if name == FREEZE}
-        # Frozen heads of users who are not frozen:
-        for stream in self._one_of_each_user(THAWED):
+        # Heads with the status of a freeze, although their user is not frozen:
+        for stream in self._one_of_each_user(FROZEN_STATUSES):
             if self._erasures.ref_of(stream.user_id) not in frozen:
-                yield _unlike_freeze(stream)
+                yield _freeze_problem(stream)
         if not frozen:
             return
-        # Other heads of frozen users:
-        for stream in self._one_of_each_user(FROZEN):
+        # Heads with an ordinary status, although their user is frozen:
+        for stream in self._one_of_each_user(ORDINARY_STATUSES):
             if self._erasures.ref_of(stream.user_id) in frozen:
-                yield _unlike_freeze(stream)
+                yield _freeze_problem(stream)
 
-    def _one_of_each_user(self, statuses: Mapping[str, str]) -> Iterator[StreamId]:
+    def _one_of_each_user(self, statuses: Sequence[str]) -> Iterator[StreamId]:
         """Yield one session of each user who has heads with these statuses."""
         heads = self._t.heads.c
         query = select(heads.user_id, func.min(heads.session_id), literal(MAIN))
         query = query.group_by(heads.user_id)
-        query = query.where(heads.status.in_(list(statuses)))
+        query = query.where(heads.status.in_(statuses))
         for row in self._database.read(None, query):
             yield StreamId(*row)
 
 
-def _unlike_freeze(stream: StreamId) -> Problem:
+def _freeze_problem(stream: StreamId) -> Problem:
     """Return the problem of a head that contradicts the certificates of freezes."""
-    detail = "its status does not fit what was signed of a freeze"
+    detail = "its status contradicts the certificates of freezes"
     return Problem(*stream, None, "head", detail)
 
 
 @dataclass(slots=True)
-class _Signed:
+class _SignedState:
     """The holds and subjects that follow from the certificates.
 
     holds:  the reasons of holds, by keyed hash of the user and name.
-    erased: the users who were erased last, and not readmitted.
+    erased: the users who were erased, and not readmitted since.
     epochs: the epochs of readmitted users.
     refs:   all users with certificates.
 
-    A hold is placed and released in turn, so that counting both needs no order.
+    Placements and releases of a hold alternate.  So their difference shows whether it
+    is in force, in any order of the certificates.
     """
 
     holds: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -609,19 +641,19 @@ class _Signed:
     refs: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, stated: Sequence[Stated]) -> _Signed:
+    def of(cls, certificates: Sequence[StatedCertificate]) -> _SignedState:
         """Read certificates, the oldest first."""
         signed = cls()
         counts: Counter[tuple[str, str]] = Counter()
         reasons: dict[tuple[str, str], str] = {}
-        for row, statement in stated:
+        for row, statement in certificates:
             if statement is None:
                 continue
             act = statement.get("act")
             ref = row.user_ref
             if act in _HOLD_CHANGES:
                 if "reason" not in statement:
-                    continue  # the words disappeared with the user's key
+                    continue  # it is unreadable: the user's key was destroyed
                 hold = (ref, statement.get("hold", FREEZE))
                 counts[hold] += _HOLD_CHANGES[act]
                 if _HOLD_CHANGES[act] > 0:

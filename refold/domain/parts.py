@@ -1,4 +1,4 @@
-"""Images and documents in contents of any API, as blocks of the Messages API."""
+"""Images and documents in messages of any API, as blocks of the Messages API."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Block = dict[str, Any]
 # The types of blocks for images and documents.
 MEDIA: Final = frozenset({"image", "document"})
 TEXTS: Final = frozenset({"text", "input_text", "output_text"})
-# Blocks that a result may contain besides texts, images and documents.
-AS_THEY_ARE: Final = frozenset({"search_result", "tool_reference"})
+# The types of further blocks that a result may contain.
+OTHER_PARTS: Final = frozenset({"search_result", "tool_reference"})
 
-# The provider's rule for images: a token for so many pixels, after an image was scaled
-# down to the longest edge and the most tokens that a model is shown.
+# The provider's rule for images: it scales an image down to both limits, and then
+# counts one token for this number of pixels.
 _PIXELS_PER_TOKEN: Final = 750
 _LONGEST_EDGE: Final = 1_568
 _MOST_IMAGE_TOKENS: Final = 1_568
@@ -50,19 +50,19 @@ def as_block(part: Any, read: Read = no_blobs) -> Block | None:
         case {"type": "image" | "document" as kind, "source": dict()}:
             return {name: part[name] for name in _FIELDS[kind] if name in part}
         case {"type": "image" | "audio" as kind, "data": str(data)}:
-            return encoded(kind, part.get("mimeType"), data)
+            return _base64_block(kind, part.get("mimeType"), data)
         case {"type": "resource", "resource": {"blob": str(data)} as resource}:
-            return encoded("document", resource.get("mimeType"), data)
+            return _base64_block("document", resource.get("mimeType"), data)
         case {"type": "input_image" | "image_url", "image_url": {"url": str(url)}}:
-            return located("image", whole(url, read))
+            return _url_block("image", whole(url, read))
         case {"type": "input_image" | "image_url", "image_url": str(url)}:
-            return located("image", whole(url, read))
+            return _url_block("image", whole(url, read))
         case {"type": "input_file" | "file", "file_data": str(url)}:
-            return located("document", whole(url, read), part.get("filename"))
+            return _url_block("document", whole(url, read), part.get("filename"))
         case {"type": "file", "file": {"file_data": str(url)} as file}:
-            return located("document", whole(url, read), file.get("filename"))
+            return _url_block("document", whole(url, read), file.get("filename"))
         case {"type": "input_audio", "input_audio": {"data": str(data)} as audio}:
-            return encoded("audio", f"audio/{audio.get('format')}", data)
+            return _base64_block("audio", f"audio/{audio.get('format')}", data)
     return None
 
 
@@ -71,7 +71,8 @@ def parts_of(content: Any) -> Sequence[Any] | None:
     if isinstance(content, Mapping):
         if as_block(content) is not None:
             return [content]
-        inside = content.get("content")  # as MCP returns it
+        # A result of MCP has its parts in "content", and may have further fields.
+        inside = content.get("content")
         if isinstance(inside, list) and any(map(as_block, inside)):
             others = {
                 name: value
@@ -86,17 +87,17 @@ def parts_of(content: Any) -> Sequence[Any] | None:
 
 
 def _is_part(part: Any) -> bool:
-    """Whether it is a text, an image, a document, or another part of a content."""
+    """Whether this is a text, an image, a document, or another part of a result."""
     if not isinstance(part, dict):
         return False
     kind = part.get("type")
     if kind in TEXTS:
         return isinstance(part.get("text"), str)
-    return kind in AS_THEY_ARE or as_block(part) is not None
+    return kind in OTHER_PARTS or as_block(part) is not None
 
 
-def encoded(kind: str, media_type: Any, data: str, title: Any = None) -> Block:
-    """Return the block for a file in base64; its type decides over ``kind``."""
+def _base64_block(kind: str, media_type: Any, data: str, title: Any = None) -> Block:
+    """Return the block for a file in base64.  A known media type overrides ``kind``."""
     readable_type = media.media_type_of(media_type)
     if readable_type is not None:
         kind = "document" if readable_type == media.PDF else "image"
@@ -105,29 +106,31 @@ def encoded(kind: str, media_type: Any, data: str, title: Any = None) -> Block:
     return _titled({"type": kind, "source": source}, title)
 
 
-def located(kind: str, url: str, title: Any = None) -> Block:
+def _url_block(kind: str, url: str, title: Any = None) -> Block:
     """Return the block for a file at an address, which may be a ``data:`` URI."""
     uri = _URI.match(url)
     if uri is not None:
-        return encoded(kind, uri[1], url[uri.end() :], title)
+        return _base64_block(kind, uri[1], url[uri.end() :], title)
     return _titled({"type": kind, "source": {"type": "url", "url": url}}, title)
 
 
-def stored(name: str) -> str | None:
-    """Return the provider's id of a file that an attachment names, or None."""
-    match = _FILE.fullmatch(name)
+def _file_id_of(url: str) -> str | None:
+    """Return the provider's id of a file in an attachment's URL; None without one."""
+    match = _FILE.fullmatch(url)
     return match[1] if match else None
 
 
-def attached(attachment: Mapping[str, Any], read: Read = no_blobs) -> Block | None:
-    """Return the block for an attachment of a user's input; None for other files.
+def attachment_block(
+    attachment: Mapping[str, Any], read: Read = no_blobs
+) -> Block | None:
+    """Return the block for an attachment of a user's input.
 
-    A result of a tool may be any JSON, also one that has only the names of an
-    attachment.  It is none.
+    Returns None for an attachment with text, which contexts show as text, for files
+    that are no image or document, and for JSON that only resembles an attachment.
 
     read: returns the blob of a ``data:`` URI that the size guard moved.
     """
-    if not _has_texts(attachment):
+    if not _fields_are_strings(attachment):
         return None
     kind = attachment.get("kind") or "file"
     title = attachment.get("name") if kind == "document" else None
@@ -137,20 +140,20 @@ def attached(attachment: Mapping[str, Any], read: Read = no_blobs) -> Block | No
     if text.strip():
         return None
     if data:
-        return encoded(kind, attachment.get("media_type"), data, title)
-    file_id = stored(url)
+        return _base64_block(kind, attachment.get("media_type"), data, title)
+    file_id = _file_id_of(url)
     if file_id is not None:
         if kind == "file":
             return {"type": "container_upload", "file_id": file_id}
         source = {"type": "file", "file_id": file_id}
         return _titled({"type": kind, "source": source}, title)
     if url.startswith("data:") or (kind in MEDIA and url.startswith("http")):
-        return located(kind, whole(url, read), title)
+        return _url_block(kind, whole(url, read), title)
     return None
 
 
-def _has_texts(attachment: Mapping[str, Any]) -> bool:
-    """Whether the fields of an attachment are texts, as far as it has them."""
+def _fields_are_strings(attachment: Mapping[str, Any]) -> bool:
+    """Whether each field of an attachment is a string or missing."""
     fields = ("kind", "media_type", "data", "url", "text")
     return all(isinstance(attachment.get(name), str | None) for name in fields)
 
@@ -218,12 +221,13 @@ def estimate_with_media(value: Any, read: Read = no_blobs) -> int:
 def _estimate_each(value: Any, read: Read) -> int:
     """Return the estimate of a value as the sum of the estimates of its parts."""
     if isinstance(value, dict):
-        find = as_block if "type" in value else attached
+        find = as_block if "type" in value else attachment_block
         block = find(value, read)
         if block is not None and block["type"] in MEDIA:
             return media_tokens(block, read)
         items = [_estimate_each(item, read) for item in value.values()]
         return estimate(list(value)) + sum(items)
     if isinstance(value, list | tuple):
-        return len(value) + sum(_estimate_each(item, read) for item in value)
+        separators = len(value)  # a token for each comma
+        return separators + sum(_estimate_each(item, read) for item in value)
     return estimate(value)

@@ -176,8 +176,14 @@ NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 PAGE: Final = 1000  # events or sessions that are read at once
 # The code for data that expired under a policy, which is no problem.
 EXPIRED: Final = "expired"
-# The errors of reading a column with a value of another type or a huge number.
-JUNK: Final = (TypeError, ValueError, AttributeError, ArithmeticError, MemoryError)
+# The errors of reading a value of another type, or a huge number, from a column.
+MALFORMED_DATA: Final = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+)
 WRONG_TYPE: Final = "a column does not hold what was written"
 
 

@@ -391,7 +391,7 @@ def test_a_conversation_with_citations_is_recorded(
 
 def test_the_page_about_the_sdk_says_what_a_capture_does() -> None:
     assert PAGE.read_text() == page(), (
-        "write it anew: .venv/bin/python -m tests.support.surface_page"
+        "write it again: .venv/bin/python -m tests.support.surface_page"
     )
 
 

@@ -12,7 +12,7 @@ from refold.domain import parts
 from refold.domain.parts import (
     UNKNOWN_TOKENS,
     as_block,
-    attached,
+    attachment_block,
     estimate_with_media,
     image_tokens,
     media_tokens,
@@ -120,7 +120,7 @@ def test_a_part_of_any_api_becomes_a_block(part: Any, block: Any) -> None:
     ],
 )
 def test_an_attachment_becomes_a_block(attachment: Any, block: Any) -> None:
-    assert attached(attachment) == block
+    assert attachment_block(attachment) == block
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Writes the reference of what a capture does with each part of the SDK's API.
 
-Every cell is observed: a capture of a sample of the part, against a server on this
-machine.  To write the page again:
+The cells of blocks and of most parameters are observed: a capture records a sample of
+the part, against a server on this machine.  To write the page again:
 
 .venv/bin/python -m tests.support.surface_page
 """
@@ -63,7 +63,7 @@ BATCH_METHODS: Final = {
     "with_streaming_response": "nothing to record",
 }
 # Options that the capture sets itself, or that concern the client alone.
-_SET: Final = {
+_NOT_OPTIONS: Final = {
     "model": "argument of the capture; in the `request`",
     "max_tokens": "argument of the capture; in the `request`",
     "messages": "built from the session; the `request` has their digest",
@@ -81,10 +81,10 @@ _TRANSPORT: Final = {
 
 
 class Outcome(NamedTuple):
-    """The events of a session after a call, or the error that refused the call."""
+    """The events of a session after a call, and the error that refused the call."""
 
     events: tuple[Envelope, ...] = ()
-    refused: str = ""
+    error_name: str = ""
 
 
 class Trials:
@@ -122,30 +122,31 @@ def _events(capture: Capture) -> tuple[Envelope, ...]:
         return ()
 
 
-def _with_option(trials: Trials, name: str, value: Any) -> Outcome:
+def _call_with_option(trials: Trials, name: str, value: Any) -> Outcome:
     capture = trials.capture()
-    asked = len(trials.api.requests)
+    requests_before = len(trials.api.requests)
     trials.api.reply(message("Fine."))
     try:
         capture.create("Go.", options={name: value})
     except refold.errors.RefoldError as error:
-        assert len(trials.api.requests) == asked
+        assert len(trials.api.requests) == requests_before
         trials.api.forget_replies()
         return Outcome(_events(capture), type(error).__name__)
     return Outcome(_events(capture))
 
 
-def _option(trials: Trials, name: str, value: Any) -> str:
-    tried = _with_option(trials, name, value)
-    if tried.refused:
-        assert tried.events == (), name
-        return f"refused: `{tried.refused}`, nothing recorded"
-    request = next(event for event in tried.events if event.type == "request")
+def _option_cell(trials: Trials, name: str, value: Any) -> str:
+    """Describe the outcome of a call with this option."""
+    outcome = _call_with_option(trials, name, value)
+    if outcome.error_name:
+        assert outcome.events == (), name
+        return f"refused: `{outcome.error_name}`, nothing recorded"
+    request = next(event for event in outcome.events if event.type == "request")
     recorded: Any = request.meta.dump().get("options", {})
     return "sent and recorded" if name in recorded else "sent, not recorded"
 
 
-def _parameters(trials: Trials) -> Iterator[str]:
+def _parameter_rows(trials: Trials) -> Iterator[str]:
     names: dict[str, set[str]] = {}
     for label, api in (("messages", CLIENT.messages), ("beta", CLIENT.beta.messages)):
         for method in ("create", "stream", "parse", "count_tokens", "tool_runner"):
@@ -157,49 +158,53 @@ def _parameters(trials: Trials) -> Iterator[str]:
     yield "|---|---|---|"
     for name in sorted(names):
         where = "`messages`" if "messages" in names[name] else "only `beta.messages`"
-        yield f"| `{name}` | {where} | {_parameter(trials, name)} |"
+        yield f"| `{name}` | {where} | {_parameter_cell(trials, name)} |"
 
 
-def _parameter(trials: Trials, name: str) -> str:
-    if name in _SET:
-        return _SET[name]
+def _parameter_cell(trials: Trials, name: str) -> str:
+    """Describe how a capture treats a parameter of the SDK."""
+    if name in _NOT_OPTIONS:
+        return _NOT_OPTIONS[name]
     if name == "output_format":
         return (
             "argument of `parse`, option of `stream`; its schema is recorded. "
-            + _in_create(trials, name, dict)
+            + _in_create(trials, name, dict)  # any class: `create` refuses them all
         )
-    if name in ("max_iterations", "run_tools_eagerly", "compaction_control"):
-        if name == "max_iterations":
-            return "argument of `tool_runner`"
+    if name == "max_iterations":
+        return "argument of `tool_runner`"
+    if name in ("run_tools_eagerly", "compaction_control"):
         return _in_create(trials, name, True)
     for samples in (STABLE, BETA, _TRANSPORT):
         if name in samples:
-            return _option(trials, name, samples[name])
-    return _in_create(trials, name, "x")
+            return _option_cell(trials, name, samples[name])
+    return _in_create(trials, name, "x")  # a parameter that has no sample yet
 
 
 def _in_create(trials: Trials, name: str, value: Any) -> str:
-    return f"In `create`: {_option(trials, name, value)}"
+    return f"In `create`: {_option_cell(trials, name, value)}"
 
 
-def _answers(trials: Trials) -> Iterator[str]:
+def _answer_rows(trials: Trials) -> Iterator[str]:
     yield "| block of an answer | recorded as | sent back |"
     yield "|---|---|---|"
     rows: dict[str, str] = {}
     for block in ANSWERS.values():
         capture = trials.capture()
-        sent_back = _returned(trials, capture, block)
-        recorded = _recorded_as(_events(capture)[2:], block)
+        sent_back = _sent_back_cell(trials, capture, block)
+        answer_events = _events(capture)[2:]  # without the input and the request
+        recorded = _recorded_as(answer_events, block)
         if sent_back == "no":
-            native = _returned(trials, trials.capture("native:compact=true"), block)
-            if native != "no":
-                sent_back = f"{native}, under `native:compact=true`"
+            # Compaction blocks are sent back only where the provider compacts.
+            compacting = trials.capture("native:compact=true")
+            under_native = _sent_back_cell(trials, compacting, block)
+            if under_native != "no":
+                sent_back = f"{under_native}, under `native:compact=true`"
         rows[block["type"]] = f"{recorded} | {sent_back}"
     for name in sorted(rows):
         yield f"| `{name}` | {rows[name]} |"
 
 
-def _returned(trials: Trials, capture: Capture, block: Any) -> str:
+def _sent_back_cell(trials: Trials, capture: Capture, block: Any) -> str:
     """Describe how the next request contains this block of an answer."""
     before, after = _partners(block)
     trials.api.reply(message("Here: ", *before, block, *after), message("Fine."))
@@ -208,11 +213,12 @@ def _returned(trials: Trials, capture: Capture, block: Any) -> str:
     if block["type"] == "tool_use":
         content = [{"type": "tool_result", "tool_use_id": block["id"]}]
     capture.create(content)
-    return _sent_back(trials.api.requests[-1].body["messages"][1]["content"], block)
+    answer_content = trials.api.requests[-1].body["messages"][1]["content"]
+    return _difference(answer_content, block)
 
 
 def _partners(block: Any) -> tuple[list[Any], list[Any]]:
-    """Return the call of a provider's result, or the result of its call."""
+    """Return the blocks that the API requires before and after this one."""
     kind = "mcp_tool" if block["type"].startswith("mcp_tool_") else "server_tool"
     if "tool_use_id" in block:
         call = {"type": f"{kind}_use", "id": block["tool_use_id"], "name": "t"}
@@ -223,7 +229,7 @@ def _partners(block: Any) -> tuple[list[Any], list[Any]]:
     return [], []
 
 
-def _sent_back(content: list[Any], block: Any) -> str:
+def _difference(content: list[Any], block: Any) -> str:
     """Describe how the assistant's blocks in the next request contain this one."""
     for sent in content:
         if {**sent, "cache_control": None} == {**block, "cache_control": None}:
@@ -251,37 +257,41 @@ def _recorded_as(events: tuple[Envelope, ...], block: Any) -> str:
     raise AssertionError(f"{block['type']} is recorded nowhere: {kinds}")
 
 
-def _requests(trials: Trials) -> Iterator[str]:
+def _request_rows(trials: Trials) -> Iterator[str]:
     yield "| block of a request | passed to `create` | of the assistant, in `record` |"
     yield "|---|---|---|"
     rows: dict[str, str] = {}
     for block in REQUEST_BLOCKS.values():
         kind = block["type"]
-        rows[kind] = f"{_of_user(trials, block)} | {_of_assistant(trials, block)}"
+        in_input = _in_input_cell(trials, block)
+        in_answer = _in_recorded_answer_cell(trials, block)
+        rows[kind] = f"{in_input} | {in_answer}"
     for name in sorted(rows):
         yield f"| `{name}` | {rows[name]} |"
 
 
-def _of_user(trials: Trials, block: Any) -> str:
+def _in_input_cell(trials: Trials, block: Any) -> str:
+    """Describe how a capture records a block that is passed to ``create``."""
     capture = trials.capture()
-    answered = 0
+    events_before = 0
     if block["type"] == "tool_result":
-        name = block["tool_use_id"]
-        call = {"type": "tool_use", "id": name, "name": "t", "input": {}}
+        call_id = block["tool_use_id"]
+        call = {"type": "tool_use", "id": call_id, "name": "t", "input": {}}
         trials.api.reply(message(call))
         capture.create("Go.")
-        answered = len(_events(capture))
+        events_before = len(_events(capture))
     trials.api.reply(message("Fine."))
     try:
         capture.create([block])
     except refold.errors.RefoldError as error:
-        assert len(_events(capture)) == answered, block["type"]
+        assert len(_events(capture)) == events_before, block["type"]
         trials.api.forget_replies()
         return f"refused: `{type(error).__name__}`, nothing recorded"
-    return f"`{_events(capture)[answered].type}`"
+    return f"`{_events(capture)[events_before].type}`"
 
 
-def _of_assistant(trials: Trials, block: Any) -> str:
+def _in_recorded_answer_cell(trials: Trials, block: Any) -> str:
+    """Describe how ``record`` stores a block of the assistant."""
     messages: Any = [
         {"role": "user", "content": "Go."},
         {"role": "assistant", "content": [block]},
@@ -293,11 +303,11 @@ def _of_assistant(trials: Trials, block: Any) -> str:
     except refold.errors.RefoldError as error:
         return f"refused: `{type(error).__name__}`, nothing recorded"
     kinds = [event.type for event in _events(capture)]
-    own = [kind for kind in kinds if kind not in ("user_input", "request")]
-    return ", ".join(f"`{kind}`" for kind in own) or "not recorded"
+    recorded_types = [kind for kind in kinds if kind not in ("user_input", "request")]
+    return ", ".join(f"`{kind}`" for kind in recorded_types) or "not recorded"
 
 
-def _methods() -> Iterator[str]:
+def _method_rows() -> Iterator[str]:
     yield "| method of the SDK | in a capture |"
     yield "|---|---|"
     rows = {"messages": METHODS, "messages.batches": BATCH_METHODS}
@@ -328,21 +338,21 @@ def _page(trials: Trials) -> str:
         "",
         "## Methods",
         "",
-        *_methods(),
+        *_method_rows(),
         "",
         "## Parameters",
         "",
         *_ABOUT_PARAMETERS.splitlines(),
         "",
-        *_parameters(trials),
+        *_parameter_rows(trials),
         "",
         "## Blocks of an answer",
         "",
-        *_answers(trials),
+        *_answer_rows(trials),
         "",
         "## Blocks of a request",
         "",
-        *_requests(trials),
+        *_request_rows(trials),
         "",
     ]
     return "\n".join(lines)

@@ -588,7 +588,9 @@ def _each_file(values: Iterable[Any]) -> Iterator[MediaFile]:
     for nth, value in enumerate(values):
         if not isinstance(value, Mapping):
             continue
-        block = parts.as_block(value) if "type" in value else parts.attached(value)
+        block = (
+            parts.as_block(value) if "type" in value else parts.attachment_block(value)
+        )
         if block is None:
             continue
         source = cast(Mapping[str, Any], block.get("source") or {})

@@ -962,7 +962,7 @@ class Follower:
 
     def _check_lock(self) -> None:
         """Raise InvalidConfiguration if an erasure removed the state."""
-        if self._lock < 0 or not self.state.holds(self._lock):
+        if self._lock < 0 or not self.state.is_current_lock(self._lock):
             raise errors.InvalidConfiguration(
                 f"the state of the capture of {self.folder} was removed, which an "
                 "erasure does: start the capture again if you still want it"
@@ -992,7 +992,7 @@ class Follower:
             self._warn_not_saved(error)
             return
         self._not_saved = ""
-        if not self.state.holds(self._lock):  # erased while this was written
+        if not self.state.is_current_lock(self._lock):  # erased while this was written
             self.state.forget()
         self._check_lock()
         self._changed = False

@@ -24,7 +24,7 @@ from refold.domain.errors import (
     remedy_for,
 )
 from refold.domain.locks import computed_once, forkable_lock
-from refold.domain.ports import JUNK
+from refold.domain.ports import MALFORMED_DATA
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -789,7 +789,7 @@ class SqlKeyStore:
             raise
         except sqlite3.Error as error:
             raise self._unusable(error) from None
-        except JUNK:
+        except MALFORMED_DATA:
             raise _foreign() from None
         except Exception as error:
             from sqlalchemy.exc import SQLAlchemyError

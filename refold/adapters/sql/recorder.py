@@ -46,7 +46,14 @@ from refold.domain.envelope import from_microseconds
 from refold.domain.errors import CorruptEvent, KeyUnavailable, StoreUnavailable
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import JUNK, RATES, Lagging, Place, Scope, SessionInfo
+from refold.domain.ports import (
+    MALFORMED_DATA,
+    RATES,
+    Lagging,
+    Place,
+    Scope,
+    SessionInfo,
+)
 from refold.domain.seals import Use
 
 if TYPE_CHECKING:
@@ -969,7 +976,7 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
         return encrypted_event(
             columns, encoded(columns), body, hash_, bytes(prev_hash), digest
         )
-    except JUNK:
+    except MALFORMED_DATA:
         raise CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",
             seq=seq,

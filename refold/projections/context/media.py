@@ -13,12 +13,12 @@ from typing import Any, Final
 from refold.domain import events
 from refold.domain.media import IMAGES, PDF
 from refold.domain.parts import (
-    AS_THEY_ARE,
     MEDIA,
+    OTHER_PARTS,
     TEXTS,
     Block,
     as_block,
-    attached,
+    attachment_block,
     media_tokens,
     parts_of,
 )
@@ -59,7 +59,7 @@ class Media:
         if event.text.strip():
             blocks.append(text_block(event.text))
         for attachment in event.attachments:
-            block = attached(attachment.__dict__, self.read)
+            block = attachment_block(attachment.__dict__, self.read)
             shown = self._shown(seq, block) if block is not None else None
             blocks.append(shown or text_block(markup.attachment_text(attachment)))
         return blocks or [text_block(markup.NO_INPUT)]
@@ -85,7 +85,7 @@ class Media:
         if block is not None:
             shown = self._shown(seq, block)
             yield shown or text_block(_in_place_of(block["type"]))
-        elif isinstance(part, dict) and part.get("type") in AS_THEY_ARE:
+        elif isinstance(part, dict) and part.get("type") in OTHER_PARTS:
             yield part
         else:
             text = _words(part)

@@ -23,7 +23,7 @@ from refold.domain.parts import (
     MEDIA,
     Block,
     as_block,
-    attached,
+    attachment_block,
     media_tokens,
     parts_of,
 )
@@ -995,7 +995,7 @@ def media_in(envelope: Envelope) -> Iterator[MediaEvent]:
     blocks: list[Block] = []
     if isinstance(event, events.UserInput):
         for attachment in event.attachments:
-            block = attached(attachment.__dict__)
+            block = attachment_block(attachment.__dict__)
             if block is not None:
                 blocks.append(block)
     elif isinstance(event, events.ToolResult) and type(event.content) in (list, dict):

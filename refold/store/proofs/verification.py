@@ -285,7 +285,7 @@ class Verifier:
             self._problems.append(Problem(*stream, seq, "unreadable", str(error)))
         except errors.RefoldError:
             raise
-        except ports.JUNK:
+        except ports.MALFORMED_DATA:
             problem = Problem(*stream, None, "unreadable", ports.WRONG_TYPE)
             self._problems.append(problem)
 
