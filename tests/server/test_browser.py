@@ -21,6 +21,7 @@ from refold.adapters.server.app import COOKIE, Gate
 from refold.store import Session, SessionStore
 from tests.server.hostile import MARKDOWN_PAYLOADS, PAYLOADS, append_events_with
 from tests.server.test_pages import page_paths
+from tests.support.browsing import patient_context
 from tests.support.talking import session_with_turns
 from tests.support.waiting import PATIENCE_SEC, until
 
@@ -93,11 +94,10 @@ def open_page(browser: Browser, served: str, verifier: Verifier) -> Iterator[Ope
     wrong: list[str] = []
 
     def open_page(path: str = "/", *, size: str = "wide", **options: Any) -> Page:
-        context = browser.new_context(
-            viewport=SIZES[size], base_url=served, locale="en-GB", **options
+        context = patient_context(
+            browser, viewport=SIZES[size], base_url=served, locale="en-GB", **options
         )
         contexts.append(context)
-        context.set_default_timeout(PATIENCE_SEC * 1000)
         context.add_init_script(WATCH)
         token = verifier.mint("ada", ("append", "read", "review", "erase"))
         context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
@@ -381,7 +381,7 @@ def test_a_token_opens_the_page_and_logging_out_removes_it(
     browser: Browser, served: str, store: SessionStore, verifier: Verifier
 ) -> None:
     session_with_turns(store, turns=1)
-    context = browser.new_context(base_url=served, locale="zh-CN")
+    context = patient_context(browser, base_url=served, locale="zh-CN")
     page = context.new_page()
 
     page.goto("/run/run")
@@ -476,7 +476,7 @@ def test_the_files_of_a_run_fit_a_narrow_window(
 def test_axe_finds_no_problem_in_an_error_page(
     browser: Browser, served: str, verifier: Verifier
 ) -> None:
-    context = browser.new_context(base_url=served)
+    context = patient_context(browser, base_url=served)
     token = verifier.mint("ada", ("read",))
     context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
     page = context.new_page()
@@ -576,7 +576,7 @@ def test_the_exported_page_works_offline_and_runs_no_foreign_script(
     file.write_text(run_pages.html_file(session), "utf-8")
     looks: tuple[tuple[Any, str], ...] = (("light", "wide"), ("dark", "narrow"))
     for scheme, size in looks:
-        context = browser.new_context(viewport=SIZES[size], color_scheme=scheme)
+        context = patient_context(browser, viewport=SIZES[size], color_scheme=scheme)
         context.add_init_script(WATCH)
         page = context.new_page()
         page.on("request", lambda request: requested.append(request.url))

@@ -12,8 +12,8 @@ from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE
 from refold.store import Session, SessionStore
 from tests.server.test_browser import UNFOLD, browser, complete_page_paths, served
+from tests.support.browsing import patient_context
 from tests.support.talking import session_with_turns
-from tests.support.waiting import PATIENCE_SEC
 
 __all__ = ["browser", "served"]  # fixtures
 
@@ -225,8 +225,7 @@ def test_every_form_answers_with_a_page_whatever_is_left_empty(
 ) -> None:
     session = store_with_every_form(store)
     words = {**WORDS, "token": verifier.mint("ada", FULL)}
-    context = browser.new_context(base_url=served, java_script_enabled=False)
-    context.set_default_timeout(PATIENCE_SEC * 1000)
+    context = patient_context(browser, base_url=served, java_script_enabled=False)
     context.add_cookies([{"name": COOKIE, "value": words["token"], "url": served}])
     page = context.new_page()
     tried: set[str] = set()
@@ -266,7 +265,7 @@ def test_the_run_page_is_searched_and_filtered_by_its_form(
     browser: Browser, served: str, store: SessionStore, verifier: Verifier
 ) -> None:
     session_with_turns(store, turns=2)
-    context = browser.new_context(base_url=served)
+    context = patient_context(browser, base_url=served)
     token = verifier.mint("ada", ("read",))
     context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
     page = context.new_page()
@@ -321,7 +320,7 @@ def test_the_page_of_sessions_is_searched_by_its_form(
     hostile = "<img src=x onerror=alert(1)> quagga </mark><b>bold</b>"
     other = store.session(user_id="ada", session_id="other")
     other.append(refold.UserInput(text=hostile))
-    context = browser.new_context(base_url=served)
+    context = patient_context(browser, base_url=served)
     token = verifier.mint("ada", ("read",))
     context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
     page = context.new_page()

@@ -24,6 +24,7 @@ from tests.server.test_browser import (
     page_width,
     served,
 )
+from tests.support.browsing import patient_context
 from tests.support.talking import session_with_turns
 
 __all__ = ["browser", "served"]  # fixtures
@@ -187,7 +188,7 @@ def test_the_page_of_a_link_works_in_a_browser(
 ) -> None:
     session_with_turns(store)
     new = shared(store, session="run")
-    reader = browser.new_context(viewport=SIZES[size], base_url=served)
+    reader = patient_context(browser, viewport=SIZES[size], base_url=served)
     reader.add_init_script(WATCH)
     page = reader.new_page()
     requested: list[str] = []
@@ -214,7 +215,7 @@ def test_hostile_texts_of_a_shared_run_do_nothing(
     for payload in (*PAYLOADS[::20], *MARKDOWN_PAYLOADS[::20]):
         append_events_with(session, payload)
     new = shared(store, session="hostile")
-    reader = browser.new_context(base_url=served)
+    reader = patient_context(browser, base_url=served)
     reader.add_init_script(WATCH)
     page = reader.new_page()
 

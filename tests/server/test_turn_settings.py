@@ -16,7 +16,7 @@ from refold.store import SessionStore
 from refold.store.turn_settings import TurnSettings
 from tests.server.conftest import ClientFor
 from tests.server.test_browser import accessibility_problems, browser, served
-from tests.support.waiting import PATIENCE_SEC
+from tests.support.browsing import patient_context
 
 __all__ = ["browser", "served"]  # fixtures
 
@@ -180,8 +180,7 @@ def test_erasing_a_user_erases_the_saved_numbers(
 
 
 def open_settings(browser: Browser, served: str, token: str, locale: str) -> Page:
-    context = browser.new_context(base_url=served, locale=locale)
-    context.set_default_timeout(PATIENCE_SEC * 1000)
+    context = patient_context(browser, base_url=served, locale=locale)
     context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
     page = context.new_page()
     page.goto("/settings")
