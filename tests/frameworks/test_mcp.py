@@ -22,6 +22,7 @@ from mcp.client.stdio import stdio_client
 import refold
 from refold.adapters.frameworks.mcp import TOOLS, server
 from tests.frameworks.contract import MAIL, SECRET
+from tests.support.waiting import PATIENCE_SEC
 
 HERS = "the bluebird-cipher is under the stairs"
 
@@ -128,7 +129,7 @@ def test_over_http_with_a_token(db: str) -> None:
 async def _over_http(process: subprocess.Popen[str], url: str, token: str) -> None:
     from mcp.client.streamable_http import streamable_http_client
 
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE_SEC) as client:
         refused = await client.post(url, json={})
         assert refused.status_code == 401
         wrong = await client.post(
@@ -137,14 +138,14 @@ async def _over_http(process: subprocess.Popen[str], url: str, token: str) -> No
         assert wrong.status_code == 401
     headers = {"Authorization": f"Bearer {token}"}
     async with (
-        httpx.AsyncClient(headers=headers) as http_client,
+        httpx.AsyncClient(headers=headers, timeout=PATIENCE_SEC) as http_client,
         mcp.Client(
             streamable_http_client(url, http_client=http_client), mode="legacy"
         ) as client,
     ):
         check(await tool_results(client))
     async with (
-        httpx.AsyncClient(headers=headers) as http_client,
+        httpx.AsyncClient(headers=headers, timeout=PATIENCE_SEC) as http_client,
         mcp.Client(
             streamable_http_client(url, http_client=http_client), mode="2026-07-28"
         ) as client,

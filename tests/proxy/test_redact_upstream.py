@@ -405,7 +405,9 @@ def test_a_request_that_cannot_be_redacted_is_not_sent(
 ) -> None:
     with running(store, provider) as proxy:
         response = proxy.post("anthropic", path, body)
-        listed = httpx2.get(f"{proxy.server.address}/anthropic/v1/models")
+        listed = httpx2.get(
+            f"{proxy.server.address}/anthropic/v1/models", timeout=PATIENCE_SEC
+        )
 
     assert response.status_code == 502
     assert response.json()["type"] == "error"

@@ -249,7 +249,9 @@ def test_a_client_cannot_choose_the_address_that_it_is_counted_by(
     with running(store, verifier, ServerOptions("127.0.0.1", 0, "ada")) as url:
         answers = [
             httpx2.get(
-                f"{url}/v1/sessions", headers={header: _header_value(header, number)}
+                f"{url}/v1/sessions",
+                headers={header: _header_value(header, number)},
+                timeout=PATIENCE_SEC,
             )
             for number in range(7)
         ]
@@ -271,7 +273,9 @@ def test_clients_behind_a_trusted_proxy_have_separate_rates(
         def statuses(forwarded: str) -> list[int]:
             headers = {"X-Forwarded-For": forwarded}
             return [
-                httpx2.get(f"{url}/v1/sessions", headers=headers).status_code
+                httpx2.get(
+                    f"{url}/v1/sessions", headers=headers, timeout=PATIENCE_SEC
+                ).status_code
                 for _ in range(6)
             ]
 
@@ -294,7 +298,9 @@ def test_only_a_trusted_proxy_says_that_a_browser_uses_tls(
     form = {"token": verifier.mint("ada", ["read"])}
     headers = {"X-Forwarded-Proto": "https"}
     with running(store, verifier, place) as url:
-        answered = httpx2.post(f"{url}/login", data=form, headers=headers)
+        answered = httpx2.post(
+            f"{url}/login", data=form, headers=headers, timeout=PATIENCE_SEC
+        )
 
     assert ("Secure" in answered.headers["set-cookie"]) is secure
 
@@ -305,7 +311,7 @@ def test_redirects_never_contain_the_host_of_the_request(
     headers = {"Host": "evil.test", "X-Forwarded-Host": "evil.test"}
     with running(store, verifier, ServerOptions("127.0.0.1", 0, "ada")) as url:
         answers = [
-            httpx2.get(f"{url}{path}", headers=headers)
+            httpx2.get(f"{url}{path}", headers=headers, timeout=PATIENCE_SEC)
             for path in ("/", "/login", "/static/", "/static/page.css/")
         ]
 
@@ -340,8 +346,9 @@ def test_without_keys_a_token_for_its_user_is_printed_once(tmp_path: Path) -> No
             headers = {
                 "Authorization": f"Bearer {announced.rpartition(' ')[2].strip()}"
             }
-            sent = httpx2.post(f"{url}{SESSION}", json=input_body(1), headers=headers)
-            read = httpx2.get(f"{url}{SESSION}", headers=headers).json()
+            with httpx2.Client(headers=headers, timeout=PATIENCE_SEC) as client:
+                sent = client.post(f"{url}{SESSION}", json=input_body(1))
+                read = client.get(f"{url}{SESSION}").json()
         finally:
             process.terminate()
         rest = "".join(lines)
