@@ -368,6 +368,16 @@ def test_stored_items_of_a_list_are_not_redacted_again(
         assert stored_values(saver) == {"messages": messages, "notes": notes}
 
 
+def test_a_list_with_null_is_read_back(url: str) -> None:
+    notes = [None, "a", {"k": None}]
+    with refold.open(url) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        saved(saver, notes=notes)
+
+        assert stored_values(saver) == {"notes": notes}
+        assert stored_values(RefoldSaver(store, user_id="ada")) == {"notes": notes}
+
+
 def test_a_message_of_a_failed_write_is_stored_by_the_next(url: str) -> None:
     messages = [message(SampleMessage("user", "Hello."), 1)]
     with refold.open(url) as store:

@@ -57,10 +57,9 @@ _MOST_THREADS: Final = 1_000
 _MOST_VALUES: Final = 10_000
 # The most items of a thread that stay in memory as they were written.
 _MOST_WRITTEN: Final = 64
-# The most versions of a list of which each stores only what it adds to the one before.
+# The most versions of a list in a chain.  Each stores only its difference from the one
+# before.
 _LONGEST_CHAIN: Final = 32
-# The length of the place of a value that is no list, in the state of a thread.
-_PLACE_LENGTH: Final = 4
 
 
 class _Extension(NamedTuple):
@@ -86,7 +85,7 @@ def _extension(code: int, data: bytes) -> _Extension:
 
 
 def _to_json(value: Any) -> Any:
-    """Unpacked msgpack as JSON; only bytes that are no msgpack stay bytes."""
+    """Unpacked msgpack as JSON; only bytes that are not msgpack stay bytes."""
     if isinstance(value, _Extension):
         return {"$ext": [value.code, _to_json(value.value), value.packed]}
     if isinstance(value, float) and not math.isfinite(value):
@@ -145,11 +144,12 @@ def _message_events(
     """The events of a message; other items have none."""
     if kind != "message":
         return
-    _, name, message, *_ = tree[1]["$ext"][1]
+    # [kind, {"$ext": [code, [module, class, fields, …], packed]}]
+    _, class_name, message, *_ = tree[1]["$ext"][1]
     meta = Meta(response_id=message.get("id"), usage=message.get("usage_metadata"))
     # Only the first event of an answer has its usage.
     meta_without_usage = Meta(response_id=message.get("id"))
-    match name.removesuffix("Chunk"):
+    match class_name.removesuffix("Chunk"):
         case "HumanMessage":
             yield Draft(events.UserInput(text=_text(message["content"])))
         case "SystemMessage":
@@ -178,8 +178,8 @@ def _message_events(
 FORMAT = Format("langgraph", _message_events)
 
 
-class _Stored(NamedTuple):
-    """The stored form of a value of a list.
+class _StoredItem(NamedTuple):
+    """The stored form of an item of a list.
 
     digest:     of its redacted form, the id of its item.
     is_message: whether it is a message of LangChain.
@@ -193,7 +193,34 @@ class _Seen(NamedTuple):
     """A value as a graph passed it or got it back, and its stored form."""
 
     value: Any
-    stored: _Stored
+    stored: _StoredItem
+
+
+class _Position(NamedTuple):
+    """The place of a value that is not a list, in the state of a thread.
+
+    first, last: the seqs of the checkpoint that has the value.
+    blob_index:  the value's place among the blobs of the checkpoint.
+    unused:      always empty; stored states have it.
+    """
+
+    first: int
+    last: int
+    blob_index: int
+    unused: str
+
+
+class _ListVersion(NamedTuple):
+    """A version of a list, in the state of a thread and in checkpoints.
+
+    previous: the version before; empty for none.  A state has its key.
+    shared:   the number of items at the start that both versions have.
+    added:    the digests of the items after them, with spaces between.
+    """
+
+    previous: str
+    shared: int
+    added: str
 
 
 class _Recent(OrderedDict[Any, Any]):
@@ -215,9 +242,8 @@ def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
     seq:    the seq of the newest event.
     parts:  the seqs of each item of lists, by digest.
     said:   the digests of messages that are events.
-    blobs:  by namespace, channel and version: the place of a value; or for a list, its
-            previous version, the number of items at the start that both have, and the
-            items after them.
+    blobs:  by namespace, channel and version: a ``_Position``, or for a list, a
+            ``_ListVersion``.
     last:   the newest version of the list of each channel.
     points: the seqs of each checkpoint, by namespace and id.
     writes: the seqs of the writes of tasks, by checkpoint.
@@ -236,15 +262,15 @@ def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
             state["gone"].update(dict.fromkeys(value.get("left_out", ()), True))
             for digest in value.get("restored", ()):
                 state["gone"].pop(digest, None)
-            for index, (channel, version, stored) in enumerate(value["blobs"]):
-                _add_version(state, span, value["ns"], index, channel, version, stored)
+            for index, (channel, version, blob) in enumerate(value["blobs"]):
+                _add_version(state, span, value["ns"], index, channel, version, blob)
         case "writes":
-            name = json.dumps([value["ns"], value["id"]])
-            state["writes"].setdefault(name, []).append(span)
+            checkpoint_key = json.dumps([value["ns"], value["id"]])
+            state["writes"].setdefault(checkpoint_key, []).append(span)
         case "drop":
-            for ns, checkpoint in value["points"]:
-                state["points"].get(ns, {}).pop(checkpoint, None)
-                state["writes"].pop(json.dumps([ns, checkpoint]), None)
+            for ns, checkpoint_id in value["points"]:
+                state["points"].get(ns, {}).pop(checkpoint_id, None)
+                state["writes"].pop(json.dumps([ns, checkpoint_id]), None)
     return state
 
 
@@ -255,25 +281,25 @@ def _add_version(
     index: int,
     channel: str,
     version: str,
-    stored: Any,
+    blob: Any,
 ) -> None:
     """Add the version of a channel that a checkpoint has at ``index``."""
-    name = json.dumps([ns, channel, version])
-    if not stored or stored[0] != "list":
-        state["blobs"][name] = [*span, index, ""]
+    version_key = json.dumps([ns, channel, version])
+    if not blob or blob[0] != "list":
+        state["blobs"][version_key] = [*span, index, ""]
         return
-    previous_version, shared, added = stored[1]
+    previous_version, shared, added = blob[1]
     previous = ""
     if previous_version:
         previous = json.dumps([ns, channel, previous_version])
-    state["blobs"][name] = [previous, shared, added]
-    state["last"][json.dumps([ns, channel])] = name
+    state["blobs"][version_key] = [previous, shared, added]
+    state["last"][json.dumps([ns, channel])] = version_key
 
 
 class _Changes(NamedTuple):
     """Messages that contexts show differently, by their digests.
 
-    in_place: new messages that stand before those that stay.
+    in_place: new messages before those that stay.
     """
 
     left_out: Sequence[str] = ()
@@ -309,7 +335,7 @@ def _leading(digests: Sequence[str], new: Mapping[str, Any]) -> list[str]:
 
 
 def _edit_of(changes: Sequence[_Changes]) -> Draft | None:
-    """The edit that records changes of channels, or None without any."""
+    """The edit that records changes; None if none is left out or restored."""
     left_out: list[str] = []
     restored: list[str] = []
     in_place: list[str] = []
@@ -350,17 +376,17 @@ class _Thread:
         self.state = session.native.fold(
             "langgraph", step=_step, start=start, version=_VERSION
         )
-        # Makers of copies of values, by digest.
-        self.values = _Recent()
+        # Functions that return a copy of a value, by its digest.
+        self.copiers = _Recent()
         # The messages seen last, by their ids: as passed and as read back.
         self.seen = _Recent()
-        # The stored form of other values, by the digest of their bytes.
-        self.stored = _Recent()
+        # The stored forms by the digest of the value's bytes.
+        self.stored_items = _Recent()
         # Redacted items that were not written yet, by digest.
         self.redacted = _Recent(_MOST_WRITTEN)
-        # The values of items that were written last, by seq.
+        # The values of the newest items, by seq.
         self.written = _Recent(_MOST_WRITTEN)
-        # The messages at the start of the list of each channel: states and digests.
+        # By channel: snapshots and digests of the messages at the start of its list.
         self.lists = _Recent(_MOST_WRITTEN)
 
     def read_on(self) -> None:
@@ -368,20 +394,21 @@ class _Thread:
         head = self.session.writer.log.head(self.session.stream)
         if head.seq <= self.state["seq"]:
             return
+        # ``others``: also events without an item, such as redactions.
         for item in self.session.native.read(after=self.state["seq"], others=True):
-            self._take(item)
+            self._fold(item)
             if item.kind == "redaction_applied":
                 for memory in (
-                    self.values,
+                    self.copiers,
                     self.seen,
-                    self.stored,
+                    self.stored_items,
                     self.redacted,
                     self.written,
                     self.lists,
                 ):
                     memory.clear()
 
-    def _take(self, item: NativeItem) -> None:
+    def _fold(self, item: NativeItem) -> None:
         self.state = _step(self.state, item)
         if item.kind in ("point", "writes"):
             self.written[item.seq] = item.value
@@ -404,21 +431,22 @@ class _Thread:
             items.append(edit)
         receipt = session.native.append(FORMAT, items, opaque=opaque, unscanned="stub")
         expected = (first, first + len(items) - 1)
-        if receipt[:2] != expected or session.writer.redactor.numbered:
+        appended = (receipt.first_seq, receipt.last_seq)
+        if appended != expected or session.writer.redactor.numbered:
             self.read_on()  # an item has several events, or others wrote, too
             return
         for seq, (native, value) in enumerate(redacted, first):
             item = NativeItem(seq, FORMAT.name, native.kind, native.id, value, ())
-            self._take(item)
+            self._fold(item)
         self.state["seq"] = expected[1]
 
     def changes(
-        self, channel: tuple[str, str], value: Any, stored: Any, new: Mapping[str, Any]
+        self, channel: tuple[str, str], value: Any, blob: Any, new: Mapping[str, Any]
     ) -> _Changes:
         """Return the changes that a channel's new version makes to shown messages.
 
-        value, stored: the new value of the channel, and its stored form.
-        new:           the items that are not stored yet.
+        value, blob: the new value of the channel, and its stored form.
+        new:         the items that are not stored yet.
         """
         previous = self.state["last"].get(json.dumps(channel))
         if not previous or not isinstance(value, list):
@@ -427,15 +455,17 @@ class _Thread:
         shared = 0  # items at the front that both versions have
         added: Sequence[str] = ()
         if value:
-            base_version, shared, text = stored[1]
-            added = text.split()
-            is_longer = base_version and shared == self._length(previous)
-            if is_longer and not any(digest in gone for digest in added):
-                return _Changes()
+            version = _ListVersion(*blob[1])
+            shared = version.shared
+            added = version.added.split()
+            only_appends = version.previous and shared == self._length(previous)
+            if only_appends and not any(digest in gone for digest in added):
+                return _Changes()  # appended messages change nothing else
         shown_elsewhere = self._in_other_channels(channel)
         left_out: list[str] = []
         for digest in self.listed(previous)[shared:]:
-            is_shown = self.state["said"].get(digest) and digest not in gone
+            is_event = self.state["said"].get(digest)
+            is_shown = is_event and digest not in gone
             if is_shown and digest not in added and digest not in shown_elsewhere:
                 left_out.append(digest)
         restored = [digest for digest in added if digest in gone]
@@ -444,22 +474,25 @@ class _Thread:
             in_place = _leading(added, new)
         return _Changes(left_out, restored, in_place)
 
-    def _length(self, name: str) -> int:
+    def _list_version(self, version_key: str) -> _ListVersion:
+        return _ListVersion(*self.state["blobs"][version_key])
+
+    def _length(self, version_key: str) -> int:
         """Return the number of items of a version of a list."""
-        _, shared, added = self.state["blobs"][name]
-        return int(shared) + len(added.split())
+        version = self._list_version(version_key)
+        return int(version.shared) + len(version.added.split())
 
     def _in_other_channels(self, channel: tuple[str, str]) -> set[str]:
         """Return the digests in the newest lists of the namespace's other channels."""
         digests: set[str] = set()
-        for name, version in self.state["last"].items():
-            ns, other = json.loads(name)
+        for channel_key, version_key in self.state["last"].items():
+            ns, other = json.loads(channel_key)
             if ns == channel[0] and other != channel[1]:
-                digests.update(self.listed(version))
+                digests.update(self.listed(version_key))
         return digests
 
     def at(self, spans: Sequence[Sequence[int]]) -> list[Any]:
-        """The values of the items at these places."""
+        """The values of the items with these first and last seqs."""
         if not spans:
             return []
         values: dict[int, Any] = {}
@@ -474,23 +507,25 @@ class _Thread:
                 values[item.seq] = item.value
         return [values[first] for first, _ in spans]
 
-    def listed(self, name: str) -> tuple[str, ...]:
+    def listed(self, version_key: str) -> tuple[str, ...]:
         """Return the digests of the items of a version of a list."""
-        previous, shared, added = self.state["blobs"][name]
-        items = self.listed(previous)[:shared] if previous else ()
-        return (*items, *added.split())
+        version = self._list_version(version_key)
+        items: tuple[str, ...] = ()
+        if version.previous:
+            items = self.listed(version.previous)[: version.shared]
+        return (*items, *version.added.split())
 
-    def chain_length(self, name: str) -> int:
+    def chain_length(self, version_key: str) -> int:
         """The number of versions that are read for a version of a list."""
         length = 0
-        while name:
-            name = self.state["blobs"][name][0]
+        while version_key:
+            version_key = self._list_version(version_key).previous
             length += 1
         return length
 
 
-def _in_thread(method: Callable[..., Any]) -> Any:
-    """The method for asyncio: it runs in a thread."""
+def _for_asyncio(method: Callable[..., Any]) -> Any:
+    """The method for asyncio: it runs in a thread of the operating system."""
 
     @wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
@@ -532,14 +567,14 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         new_versions: Mapping[str, Any],
     ) -> Any:
         """Store a checkpoint; messages in its state become events, in their order."""
-        place = config["configurable"]
-        ns = place.get("checkpoint_ns", "")
+        configurable = config["configurable"]
+        ns = configurable.get("checkpoint_ns", "")
         fields = dict(checkpoint)
         values = fields.pop("channel_values")
         point = {
             "ns": ns,
             "id": checkpoint["id"],
-            "parent": place.get("checkpoint_id"),
+            "parent": configurable.get("checkpoint_id"),
             "checkpoint": self._tree(fields),
             "metadata": self._tree(lg.get_checkpoint_metadata(config, metadata)),
         }
@@ -549,13 +584,13 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             blobs: list[Any] = []
             changes: list[_Changes] = []
             for channel, version in new_versions.items():
-                stored = None
+                blob = None
                 if channel in values:
                     full_channel = (ns, channel)
                     value = values[channel]
-                    stored = self._stored(thread, value, new, full_channel)
-                    changes.append(thread.changes(full_channel, value, stored, new))
-                blobs.append([channel, version, stored])
+                    blob = self._blob(thread, value, new, full_channel)
+                    changes.append(thread.changes(full_channel, value, blob, new))
+                blobs.append([channel, version, blob])
             edit = _edit_of(changes)
             stored_point = {**point, "blobs": blobs}
             if edit is not None:
@@ -566,8 +601,8 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             natives = [*new.values(), Native(FORMAT, "point", None, stored_point)]
             return _Items(natives, edit)
 
-        self._append(place["thread_id"], items_of)
-        return _config(place["thread_id"], ns, checkpoint["id"])
+        self._append(configurable["thread_id"], items_of)
+        return _config(configurable["thread_id"], ns, checkpoint["id"])
 
     def put_writes(
         self,
@@ -577,17 +612,17 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Store the writes of a task before its checkpoint."""
-        place = config["configurable"]
+        configurable = config["configurable"]
 
         def items_of(thread: _Thread) -> _Items:
             new: dict[str, Native] = {}
             rows: list[Any] = []
             for index, (channel, value) in enumerate(writes):
                 position = lg.WRITES_IDX_MAP.get(channel, index)
-                rows.append([position, channel, self._stored(thread, value, new)])
+                rows.append([position, channel, self._blob(thread, value, new)])
             item = {
-                "ns": place.get("checkpoint_ns", ""),
-                "id": place["checkpoint_id"],
+                "ns": configurable.get("checkpoint_ns", ""),
+                "id": configurable["checkpoint_id"],
                 "task": task_id,
                 "path": task_path,
                 "writes": rows,
@@ -595,19 +630,22 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             natives = [*new.values(), Native(FORMAT, "writes", None, item)]
             return _Items(natives)
 
-        self._append(place["thread_id"], items_of)
+        self._append(configurable["thread_id"], items_of)
 
     def get_tuple(self, config: Any) -> Any:
         """The checkpoint that ``config`` names, or the newest; None without any."""
-        place = config["configurable"]
+        configurable = config["configurable"]
+        thread_id = configurable["thread_id"]
         with self._lock:
-            thread = self._thread(place["thread_id"])
-            ns = place.get("checkpoint_ns", "")
+            thread = self._thread(thread_id)
+            ns = configurable.get("checkpoint_ns", "")
             points = thread.state["points"].get(ns, {})
-            checkpoint: Any = lg.get_checkpoint_id(config) or max(points, default=None)
-            if checkpoint not in points:
+            checkpoint_id: Any = lg.get_checkpoint_id(config)
+            if not checkpoint_id:
+                checkpoint_id = max(points, default=None)  # ids sort by time
+            if checkpoint_id not in points:
                 return None
-            return self._tuple(thread, place["thread_id"], ns, checkpoint)
+            return self._tuple(thread, thread_id, ns, checkpoint_id)
 
     def list(
         self,
@@ -618,19 +656,21 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[Any]:
         """The checkpoints of a thread, or of all, the newest first."""
-        place = config["configurable"] if config else {}
+        configurable = config["configurable"] if config else {}
         wanted = lg.get_checkpoint_id(config) if config else None
         end = lg.get_checkpoint_id(before) if before else None
-        names = [place["thread_id"]] if config else self.threads()
+        thread_ids = [configurable["thread_id"]] if config else self.threads()
+        wanted_ns = configurable.get("checkpoint_ns")
         left = -1 if limit is None else max(limit, 0)  # -1 is no limit
-        for name in names:
-            for ns, checkpoint in self._points(name, place.get("checkpoint_ns")):
-                if wanted not in (None, checkpoint):
+        for thread_id in thread_ids:
+            for ns, checkpoint_id in self._points(thread_id, wanted_ns):
+                if wanted is not None and checkpoint_id != wanted:
                     continue
-                if end and checkpoint >= end:
+                if end and checkpoint_id >= end:
                     continue
                 with self._lock:
-                    entry = self._tuple(self._thread(name), name, ns, checkpoint)
+                    thread = self._thread(thread_id)
+                    entry = self._tuple(thread, thread_id, ns, checkpoint_id)
                 if not _has_metadata(entry, filter or {}):
                     continue
                 if left == 0:
@@ -640,20 +680,20 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
 
     def threads(self) -> Sequence[str]:
         """The ids of the user's threads, redacted like everything stored."""
-        names: list[str] = []
+        thread_ids: list[str] = []
         for info in self._store.sessions(self._user_id, label=_FRAMEWORK):
             session = self._store.session(
                 user_id=self._user_id, session_id=info.session_id
             )
-            names.append(session.labels()[_THREAD])
-        return names
+            thread_ids.append(session.labels()[_THREAD])
+        return thread_ids
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread; its id can be used again.
 
         Raises OnHold under a legal hold.
         """
-        session = self._named(thread_id)
+        session = self._session_of(thread_id)
         if self._store.log.head(session.stream).seq:
             session.delete("deleted through LangGraph")
         self._threads.pop(thread_id, None)
@@ -661,41 +701,45 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Hide the checkpoints of these runs; the log keeps them."""
 
-        def is_of_run(name: str, ns: str, checkpoint: str) -> bool:
-            entry = self._tuple(self._thread(name), name, ns, checkpoint)
+        def is_of_run(thread_id: str, ns: str, checkpoint_id: str) -> bool:
+            thread = self._thread(thread_id)
+            entry = self._tuple(thread, thread_id, ns, checkpoint_id)
             return entry.metadata.get("run_id") in run_ids
 
-        for name in self.threads():
-            self._drop(name, is_of_run)
+        for thread_id in self.threads():
+            self._drop(thread_id, is_of_run)
 
     def prune(
         self, thread_ids: Sequence[str], *, strategy: str = "keep_latest"
     ) -> None:
         """Hide all but the newest checkpoints; ``delete`` erases the threads."""
-        for name in thread_ids:
+        for thread_id in thread_ids:
             if strategy == "delete":
-                self.delete_thread(name)
+                self.delete_thread(thread_id)
                 continue
             newest: set[tuple[str, str]] = set()
-            for ns, checkpoints in self._thread(name).state["points"].items():
-                if checkpoints:
-                    newest.add((ns, max(checkpoints)))
+            for ns, checkpoint_ids in self._thread(thread_id).state["points"].items():
+                if checkpoint_ids:
+                    newest.add((ns, max(checkpoint_ids)))  # ids sort by time
 
             def is_old(
-                _: str, ns: str, checkpoint: str, newest: set[tuple[str, str]] = newest
+                _: str,
+                ns: str,
+                checkpoint_id: str,
+                newest: set[tuple[str, str]] = newest,
             ) -> bool:
-                return (ns, checkpoint) not in newest
+                return (ns, checkpoint_id) not in newest
 
-            self._drop(name, is_old)
+            self._drop(thread_id, is_old)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Append the items of a thread to another."""
         items = [
             Native(FORMAT, item.kind, item.id, item.value)
-            for item in self._named(source_thread_id).native.read()
+            for item in self._session_of(source_thread_id).native.read()
         ]
         if items:
-            target = self._named(target_thread_id)
+            target = self._session_of(target_thread_id)
             target.native.append(FORMAT, items, opaque="keep")
 
     def pre_model_hook(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
@@ -709,13 +753,13 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             (messages,) = self._loaded(thread, [tuple(digests)])
         return {"llm_input_messages": messages}
 
-    aput = _in_thread(put)
-    aput_writes = _in_thread(put_writes)
-    aget_tuple = _in_thread(get_tuple)
-    adelete_thread = _in_thread(delete_thread)
-    adelete_for_runs = _in_thread(delete_for_runs)
-    aprune = _in_thread(prune)
-    acopy_thread = _in_thread(copy_thread)
+    aput = _for_asyncio(put)
+    aput_writes = _for_asyncio(put_writes)
+    aget_tuple = _for_asyncio(get_tuple)
+    adelete_thread = _for_asyncio(delete_thread)
+    adelete_for_runs = _for_asyncio(delete_for_runs)
+    aprune = _for_asyncio(prune)
+    acopy_thread = _for_asyncio(copy_thread)
 
     async def alist(self, config: Any, **options: Any) -> AsyncIterator[Any]:
         """``list`` for asyncio."""
@@ -727,7 +771,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         number = 0 if current is None else int(str(current).split(".", 1)[0])
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311  # no secret
 
-    def _named(self, thread_id: str) -> Session:
+    def _session_of(self, thread_id: str) -> Session:
         """The session of a thread."""
         labels = {**_FRAMEWORK, _THREAD: thread_id}
         name = f"langgraph\0{thread_id}"
@@ -740,7 +784,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             if thread is not None:
                 thread.read_on()
                 return thread
-        new = _Thread(self._named(thread_id))
+        new = _Thread(self._session_of(thread_id))
         self._threads[thread_id] = new
         new.read_on()
         return new
@@ -774,7 +818,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             data = b""
         return self.serde.loads_typed((kind, data))
 
-    def _stored(
+    def _blob(
         self,
         thread: _Thread,
         value: Any,
@@ -800,7 +844,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             if old != digest:
                 break
             shared += 1
-        previous_version = json.loads(previous)[2]
+        _ns, _channel, previous_version = json.loads(previous)
         return ["list", [previous_version, shared, " ".join(digests[shared:])]]
 
     def _digests(
@@ -814,42 +858,43 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
 
         A value that a graph read back, and stores again, has the same digest.
 
-        Adds to ``new`` the values that are not stored, and the messages that are no
+        Adds to ``new`` the values that are not stored, and the messages that are not
         events yet.
         """
-        message_events = thread.state["said"]
+        event_digests = thread.state["said"]
         parts = thread.state["parts"]
-        old_states, old_digests = thread.lists.get(channel, ([], []))
-        is_unchanged = _states(values[: len(old_digests)]) == old_states
-        are_events = all(message_events.get(digest) for digest in old_digests)
+        old_snapshots, old_digests = thread.lists.get(channel, ([], []))
+        is_unchanged = _snapshots(values[: len(old_digests)]) == old_snapshots
+        are_events = all(event_digests.get(digest) for digest in old_digests)
         if not is_unchanged or not are_events:
-            old_states = []
+            old_snapshots = []
             old_digests = []
-        states = [*old_states]
+        snapshots = [*old_snapshots]
         digests = [*old_digests]
         for value in values[len(old_digests) :]:
             seen = _seen_before(thread, value) or self._redact(thread, value)
             digest, is_message = seen.stored
             is_event = bool(channel) and is_message
-            stored_items = message_events if is_event else parts
-            if digest not in stored_items:
+            known_digests = event_digests if is_event else parts
+            if digest not in known_digests:
                 kind = "message" if is_event else "part"
                 native = thread.redacted.get(digest)
                 if native is None:
                     native = Native(FORMAT, "", digest, self._tree(value))
                 new.setdefault(f"{kind} {digest}", replace(native, kind=kind))
-            if is_message and len(states) == len(digests):
-                states += _states([seen.value])
+            # Only messages at the front are remembered.
+            if is_message and len(snapshots) == len(digests):
+                snapshots += _snapshots([seen.value])
             digests.append(digest)
         if channel:
-            thread.lists[channel] = (states, digests[: len(states)])
+            thread.lists[channel] = (snapshots, digests[: len(snapshots)])
         return digests
 
     def _redact(self, thread: _Thread, value: Any) -> _Seen:
-        """Redact a value that is new, or has changed since it was seen."""
+        """Redact a value and remember its stored form."""
         kind, data = self.serde.dumps_typed(value)
-        raw = sha256(kind.encode() + b"\0" + data).digest()
-        stored: _Stored | None = thread.stored.get(raw)
+        raw_digest = sha256(kind.encode() + b"\0" + data).digest()
+        stored: _StoredItem | None = thread.stored_items.get(raw_digest)
         if stored is None:
             session = thread.session
             tree = self._tree(value)
@@ -857,62 +902,65 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             natives = session.writer.redacted_items(session.stream, [item])
             ((native, redacted),) = natives
             canonical = orjson.dumps(redacted, bytes.hex, orjson.OPT_SORT_KEYS)
-            stored = _Stored(sha256(canonical).hexdigest(), _is_message(tree))
+            stored = _StoredItem(sha256(canonical).hexdigest(), _is_message(tree))
             thread.redacted[stored.digest] = replace(native, id=stored.digest)
-            thread.values[stored.digest] = _copier(self._value(redacted))
+            thread.copiers[stored.digest] = _copier(self._value(redacted))
             # With numbered tags, the same bytes may get other numbers later.
             if not session.writer.redactor.numbered:
-                thread.stored[raw] = stored
+                thread.stored_items[raw_digest] = stored
         as_passed = _Seen(_copier(value)(), stored)
         if stored.is_message:
             redacted_value = None
-            make_copy = thread.values.get(stored.digest)
+            make_copy = thread.copiers.get(stored.digest)
             if make_copy is not None:
                 redacted_value = make_copy()
             as_read_back = _Seen(redacted_value, stored)
             thread.seen[value.id] = (as_passed, as_read_back)
         return as_passed
 
-    def _loaded(self, thread: _Thread, stored: Sequence[Any]) -> Sequence[Any]:
+    def _loaded(self, thread: _Thread, entries: Sequence[Any]) -> Sequence[Any]:
         """The values of these trees, and of tuples of digests, with one read."""
         digests: list[str] = []
-        for entry in stored:
+        for entry in entries:
             if isinstance(entry, tuple):
                 digests.extend(entry)
         copiers: dict[str, Callable[[], Any]] = {}
         missing: list[str] = []
         for digest in dict.fromkeys(digests):
-            if digest in thread.values:
-                copiers[digest] = thread.values[digest]
+            if digest in thread.copiers:
+                copiers[digest] = thread.copiers[digest]
             else:
                 missing.append(digest)
         trees = thread.at([thread.state["parts"][digest] for digest in missing])
         for digest, tree in zip(missing, trees, strict=True):
             value = self._value(tree)
             copiers[digest] = _copier(value)
-            thread.values[digest] = copiers[digest]
+            thread.copiers[digest] = copiers[digest]
             if _is_message(tree):
-                thread.seen[value.id] = (_Seen(value, _Stored(digest, True)),)
+                stored = _StoredItem(digest, is_message=True)
+                thread.seen[value.id] = (_Seen(value, stored),)
         loaded: list[Any] = []
-        for entry in stored:
+        for entry in entries:
             if isinstance(entry, tuple):
                 loaded.append([copiers[digest]() for digest in entry])
             else:
                 loaded.append(self._value(entry))
         return loaded
 
-    def _tuple(self, thread: _Thread, name: str, ns: str, checkpoint: str) -> Any:
+    def _tuple(
+        self, thread: _Thread, thread_id: str, ns: str, checkpoint_id: str
+    ) -> Any:
         """A checkpoint with the values of its channels and its pending writes."""
         state = thread.state
-        writes = state["writes"].get(json.dumps([ns, checkpoint]), [])
-        point, *entries = thread.at([state["points"][ns][checkpoint], *writes])
+        writes = state["writes"].get(json.dumps([ns, checkpoint_id]), [])
+        point, *entries = thread.at([state["points"][ns][checkpoint_id], *writes])
         fields = self._value(point["checkpoint"])
         parent = point["parent"]
         return lg.CheckpointTuple(
-            _config(name, ns, checkpoint),
+            _config(thread_id, ns, checkpoint_id),
             {**fields, "channel_values": self._channel_values(thread, ns, fields)},
             self._value(point["metadata"]),
-            _config(name, ns, parent) if parent else None,
+            _config(thread_id, ns, parent) if parent else None,
             self._pending(thread, entries),
         )
 
@@ -921,33 +969,34 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
     ) -> dict[str, Any]:
         """The values of the channels of a checkpoint."""
         blobs = thread.state["blobs"]
-        names: dict[str, str] = {}  # of the versions that are stored, by channel
+        version_keys: dict[str, str] = {}  # of the stored versions, by channel
         for channel, version in fields["channel_versions"].items():
-            version_name = json.dumps([ns, channel, version])
-            if version_name in blobs:
-                names[channel] = version_name
-        # Values that are no lists stand in the items of checkpoints.
-        places = {
-            version_name: blobs[version_name]
-            for version_name in names.values()
-            if len(blobs[version_name]) == _PLACE_LENGTH
-        }
-        points = thread.at([(first, last) for first, last, *_ in places.values()])
+            version_key = json.dumps([ns, channel, version])
+            if version_key in blobs:
+                version_keys[channel] = version_key
+        # Values that are not lists are in the items of checkpoints.
+        positions: dict[str, _Position] = {}
+        for version_key in version_keys.values():
+            if len(blobs[version_key]) == len(_Position._fields):
+                positions[version_key] = _Position(*blobs[version_key])
+        spans = [(position.first, position.last) for position in positions.values()]
+        points = thread.at(spans)
         trees: dict[str, Any] = {}
-        for (version_name, place), point in zip(places.items(), points, strict=True):
-            index = place[2]
-            trees[version_name] = point["blobs"][index][2]
-        stored: dict[str, Any] = {}
-        for channel, version_name in names.items():
-            if version_name not in places:
-                stored[channel] = thread.listed(version_name)
-            elif trees[version_name] is not None:
-                stored[channel] = trees[version_name]
-        loaded = self._loaded(thread, [*stored.values()])
-        return dict(zip(stored, loaded, strict=True))
+        for (version_key, position), point in zip(
+            positions.items(), points, strict=True
+        ):
+            _channel, _version, trees[version_key] = point["blobs"][position.blob_index]
+        entries: dict[str, Any] = {}
+        for channel, version_key in version_keys.items():
+            if version_key not in positions:
+                entries[channel] = thread.listed(version_key)
+            elif trees[version_key] is not None:
+                entries[channel] = trees[version_key]
+        loaded = self._loaded(thread, [*entries.values()])
+        return dict(zip(entries, loaded, strict=True))
 
     def _pending(self, thread: _Thread, entries: Sequence[Any]) -> Any:
-        """Return the writes of tasks, in LangGraph's order: task, channel, value."""
+        """Return task, channel and value of the writes, in LangGraph's order."""
         rows: dict[tuple[str, int], Any] = {}
         for entry in entries:
             for index, channel, tree in entry["writes"]:
@@ -956,44 +1005,54 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
                 if index < 0 or key not in rows:
                     rows[key] = (entry["path"], channel, tree)
         order = sorted(rows, key=lambda key: lg.writes_sort_key(rows[key][0], *key))
-        stored: list[Any] = []
+        blobs: list[Any] = []
         for key in order:
             tree = rows[key][2]
             if tree[0] == "list":
-                stored.append(tuple(tree[1][2].split()))
+                version = _ListVersion(*tree[1])
+                blobs.append(tuple(version.added.split()))
             else:
-                stored.append(tree)
+                blobs.append(tree)
         pending: list[Any] = []
-        for key, value in zip(order, self._loaded(thread, stored), strict=True):
+        for key, value in zip(order, self._loaded(thread, blobs), strict=True):
             pending.append((key[0], rows[key][1], value))
         return pending
 
-    def _points(self, name: str, ns: str | None) -> Sequence[tuple[str, str]]:
+    def _points(
+        self, thread_id: str, wanted_ns: str | None
+    ) -> Sequence[tuple[str, str]]:
         """The checkpoints of a thread, with their namespaces, the newest first."""
         checkpoints: list[tuple[str, str]] = []
         with self._lock:
-            points = self._thread(name).state["points"]
-            for place in points:
-                if ns in (None, place):
-                    for checkpoint in sorted(points[place], reverse=True):
-                        checkpoints.append((place, checkpoint))
+            points = self._thread(thread_id).state["points"]
+            for ns in points:
+                if wanted_ns is not None and ns != wanted_ns:
+                    continue
+                for checkpoint_id in sorted(points[ns], reverse=True):
+                    checkpoints.append((ns, checkpoint_id))
         return checkpoints
 
-    def _drop(self, name: str, is_unwanted: Callable[[str, str, str], bool]) -> None:
+    def _drop(
+        self, thread_id: str, is_unwanted: Callable[[str, str, str], bool]
+    ) -> None:
         """Hide the checkpoints of a thread that are unwanted."""
         with self._lock:
             unwanted: list[list[str]] = []
-            for ns, checkpoint in self._points(name, None):
-                if is_unwanted(name, ns, checkpoint):
-                    unwanted.append([ns, checkpoint])
+            for ns, checkpoint_id in self._points(thread_id, None):
+                if is_unwanted(thread_id, ns, checkpoint_id):
+                    unwanted.append([ns, checkpoint_id])
             if unwanted:
                 drop = Native(FORMAT, "drop", None, {"points": unwanted})
-                self._thread(name).append([drop], self._opaque)
+                self._thread(thread_id).append([drop], self._opaque)
 
 
-def _config(thread_id: str, ns: str, checkpoint: str) -> Any:
-    place = {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint}
-    return {"configurable": place}
+def _config(thread_id: str, ns: str, checkpoint_id: str) -> Any:
+    configurable = {
+        "thread_id": thread_id,
+        "checkpoint_ns": ns,
+        "checkpoint_id": checkpoint_id,
+    }
+    return {"configurable": configurable}
 
 
 def _has_metadata(entry: Any, wanted: Mapping[str, Any]) -> bool:
@@ -1004,18 +1063,22 @@ def _has_metadata(entry: Any, wanted: Mapping[str, Any]) -> bool:
 def _is_message(tree: Any) -> bool:
     """Whether a stored value is a message of LangChain with an id."""
     match tree[1]:
-        case {"$ext": [code, [module, _, {"id": name}, *_], *_]} if code == _PYDANTIC:
-            return str(module).startswith("langchain_core.messages") and bool(name)
+        case {"$ext": [code, [module, _, {"id": message_id}, *_], *_]} if (
+            code == _PYDANTIC
+        ):
+            return str(module).startswith("langchain_core.messages") and bool(
+                message_id
+            )
     return False
 
 
 def _seen_before(thread: _Thread, value: Any) -> _Seen | None:
     """Return the message as it was seen before; None if it is new or has changed."""
-    name = getattr(value, "id", None)
-    if not isinstance(name, str):
+    message_id = getattr(value, "id", None)
+    if not isinstance(message_id, str):
         return None
     seen: _Seen
-    for seen in thread.seen.get(name, ()):
+    for seen in thread.seen.get(message_id, ()):
         is_same_type = type(seen.value) is type(value)
         if is_same_type and seen.value.__dict__ == value.__dict__:
             return seen
@@ -1028,7 +1091,10 @@ _IMMUTABLE: Final = frozenset({str, int, float, bool, type(None)})
 
 def _copier(value: Any) -> Callable[[], Any]:
     """Return a function that makes copies of a value, which are safe to change."""
-    if getattr(value, "__pydantic_private__", value) is not None:
+    is_plain_model = (
+        hasattr(value, "__pydantic_private__") and value.__pydantic_private__ is None
+    )
+    if not is_plain_model:
         return partial(deepcopy, value)
     # It copies like pydantic, but faster: each read copies all messages of a thread.
     model = type(value)
@@ -1073,6 +1139,6 @@ def _copied(part: Any) -> Any:
     return part if part_class in _IMMUTABLE else deepcopy(part)
 
 
-def _states(messages: Sequence[Any]) -> list[Any]:
+def _snapshots(messages: Sequence[Any]) -> list[Any]:
     """The types and the fields of messages, to compare them later."""
     return [(type(message), getattr(message, "__dict__", None)) for message in messages]
