@@ -59,6 +59,7 @@ class SearchHit(NamedTuple):
     score: the rank by BM25; higher is better.
     marks: the start and the end of each match in the snippet, in characters.
     more_in_session: the number of events of the session that match and are no hits.
+                     With a phrase, it may count events that only have its words.
     """
 
     session_id: str
@@ -277,7 +278,7 @@ def _chosen(reader: _HitReader, limit: int, per_session: int | None) -> list[Sea
         if len(hits) == limit:
             break
         session_id = reader.session_of(ranked)
-        if of_session[session_id] == per_session:
+        if per_session is not None and of_session[session_id] >= per_session:
             passed_over.append(place)
             continue
         hit = reader.read(ranked)

@@ -16,14 +16,18 @@ import pytest
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.testclient import TestClient
 
+from refold import UserInput
 from refold.adapters.frameworks import mcp
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, Gate
+from refold.store import SessionStore
 from tests.server.conftest import ClientFor
 from tests.support.waiting import PATIENCE_SEC, until, until_async
 
 LIST: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 ACCEPTS: Final = {"Accept": "application/json, text/event-stream"}
+
+CART: Final = UserInput(text="blue paint on the cart")
 
 STARTED: Final = """
 import sys
@@ -185,3 +189,17 @@ def test_tools_that_fail_to_start_are_an_unexpected_error_for_each_request(
     for _ in range(2):
         assert ada.post("/mcp", json=LIST, headers=ACCEPTS).status_code == 500
     assert ada.get("/v1/sessions").status_code == 200
+
+
+def test_a_search_says_that_counts_with_a_phrase_may_be_too_high(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append([UserInput(text="the blue cart"), *[CART] * 30])
+    tools = mcp.Readable(store, lambda: "ada")
+
+    with_phrase = tools.search('"blue cart"', limit=1)
+    without = tools.search("cart", limit=1)
+
+    assert with_phrase[-1] == {"more_in_session_may_be_too_high": True}
+    assert [hit["session_id"] for hit in without] == ["s"]

@@ -107,6 +107,8 @@ class Readable:
             index_at_most=SERVED_AT_MOST,
         )
         rows: list[Any] = [hit.to_json() for hit in result.hits]
+        if not result.total_is_exact:
+            rows.append({"more_in_session_may_be_too_high": True})
         if result.not_searched:
             rows.append({"events_not_indexed_yet": result.not_searched})
         if result.unreadable:

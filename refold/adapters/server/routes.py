@@ -62,7 +62,8 @@ async def _check_query(request: Request) -> None:
     for name, count in counts.items():
         if name not in repeatable:
             known = {"known": ", ".join(repeatable) or "none"}
-            # The name may be a secret: the error omits it, unless a page has it.
+            # The name may be a secret.  So the error omits it, unless pages have such
+            # a parameter.
             loc = ("query", name) if name == USER_OF_PAGES else ("query",)
             unknown = {"type": "unknown", "loc": loc, "ctx": known}
             raise RequestValidationError([unknown])
@@ -90,7 +91,7 @@ def query_parameters(function: Callable[..., Any]) -> dict[str, bool]:
     return repeatable
 
 
-# The parameter of pages that names the user, as ``user_id`` does for programs.
+# The parameter of pages that names the user, as ``user_id`` does in /v1.
 USER_OF_PAGES: Final = "user"
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(_check_query)])

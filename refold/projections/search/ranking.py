@@ -20,7 +20,7 @@ B: Final = 0.4
 # Scores of one search.  Beyond it, common terms only rank events that have rare ones.
 MOST_SCORED: Final = 200_000
 _DIGITS: Final = 9  # of a score: the order of additions does not matter
-# The best events usually suffice if this many times the wanted number is looked at.
+# So many times the wanted number of events are looked at first; usually they suffice.
 _WIDER: Final = 8
 
 
