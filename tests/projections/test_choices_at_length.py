@@ -343,6 +343,13 @@ Done:
 2. Removed the cache
 
 Which part should I do next, or do you prefer a release?"""
+PAD: Final = (
+    " It has to work on every machine that we support, also on the oldest ones."
+)
+NO_OPTION: Final = [
+    (f"Please use option 0 because it is best.{PAD}", LETTERS),
+    (f"就用方案0吧，它最简单。{PAD}", LETTERS),
+]
 NEAR_MISSES: Final = [
     (
         "Let's go with a simpler approach: keep the file, print a warning, and exit "
@@ -595,6 +602,18 @@ NEAR_MISSES: Final = [
     ("第一步先备份，第二步再迁移。", CHINESE_NUMBERS),
 ]
 # Choices that are not recognized.
+# Options that a message rejects are shown, too: both need the text of the option.
+MIXED: Final = [
+    (f"I don't like A because of the noise; go with B.{PAD}", LETTERS, f"{A}; {B}"),
+    (f"Please use anything but option 1.{PAD}", NUMBERS, "1. Inline it"),
+    (f"Why not option 2?{PAD}", NUMBERS, "2. Use a transaction"),
+    (f"I can't decide so go with B.{PAD}", LETTERS, B),
+    (
+        f"就用方案一和二吧，它们都很简单。{PAD}",
+        CHINESE_HEADINGS,
+        "方案一：加锁; 方案二：用队列",
+    ),
+]
 MISSED: Final = [
     (
         "I had a look at the code of the other tools and they all overwrite with a "
@@ -609,10 +628,11 @@ _LEAST: Final = 0.9
 def test_long_choices_are_recognized_and_near_misses_are_not() -> None:
     recognized = [
         subject_of(text, offer, at_length=True) == subject
-        for text, offer, subject in (*CHOICES, *MISSED)
+        for text, offer, subject in (*CHOICES, *MIXED, *MISSED)
     ]
     mistaken = [
-        bool(subject_of(text, offer, at_length=True)) for text, offer in NEAR_MISSES
+        bool(subject_of(text, offer, at_length=True))
+        for text, offer in (*NEAR_MISSES, *NO_OPTION)
     ]
 
     recall = sum(recognized) / len(recognized)
@@ -624,7 +644,7 @@ def test_long_choices_are_recognized_and_near_misses_are_not() -> None:
     assert precision >= _LEAST
 
 
-@pytest.mark.parametrize(("text", "offer", "subject"), CHOICES)
+@pytest.mark.parametrize(("text", "offer", "subject"), [*CHOICES, *MIXED])
 def test_a_choice_has_the_option_that_it_names(
     text: str, offer: str, subject: str
 ) -> None:
@@ -632,7 +652,7 @@ def test_a_choice_has_the_option_that_it_names(
     assert subject_of(text, offer, at_length=True) == subject
 
 
-@pytest.mark.parametrize(("text", "offer"), NEAR_MISSES)
+@pytest.mark.parametrize(("text", "offer"), [*NEAR_MISSES, *NO_OPTION])
 def test_a_message_without_a_choice_is_about_nothing(text: str, offer: str) -> None:
     assert subject_of(text, offer, at_length=True) == ""
 

@@ -591,6 +591,21 @@ def test_the_newest_verdict_gives_way_before_a_message_is_left_out() -> None:
     assert [part.label for part in content.words] == ["user"] * 60
     assert content.left_out == ()
     assert content.left_out_judgments == (1, 2)
+    assert not content.shortened_judgments
+
+
+def test_the_newest_message_stays_whole_before_a_verdict() -> None:
+    old = [UserInput(text=f"Look at table {n} and its rows. " * 12) for n in range(5)]
+    newest = UserInput(text="Please rename the module of the parser to grammar. " * 9)
+    rows = log_of(*old, newest, VERDICTS)
+    everything = protected(rows, 9_000)
+
+    content = protected(rows, everything.tokens // 2, keeps_traces=True)
+
+    texts = {part.seq: part.text for part in content.words}
+    assert texts[6] == newest.text
+    assert len(texts[1]) < len(old[0].text)
+    assert content.shortened
 
 
 def test_pasted_parts_give_way_before_verdicts() -> None:

@@ -23,6 +23,8 @@ _LINK = 128  # between a name and its value
 _PATTERN = 512  # the source of a trigger or a class of the package's own rules
 _BEFORE_NUMBER = 128  # ``json_numbers._BEFORE``
 _NEAR = 48  # ``numbers._NEAR``
+_ANSWER = 80  # ``limits.LONGEST_ANSWER``
+_INLINE_OPTION = 200  # ``choices._LONGEST_INLINE``
 _HAN_ADDRESS = 160  # the value of the rules for Chinese addresses
 BOUNDED = {
     "secrets.BLOCK in judges.toml": _LINK,
@@ -31,6 +33,8 @@ BOUNDED = {
     "extents.PERSON_COLUMN in judges.toml": _CELL,
     "numbers.MOBILES_BEFORE in judges.toml": _NEAR,
     "people.PLACE in judges.toml": _HAN_ADDRESS,
+    "refold.projections.context.choices:_AGREES": _ANSWER,
+    "refold.projections.context.choices:_JOINING_WORD": _INLINE_OPTION,
     "refold.projections.context.constraints:_CHINESE_CONSTRAINTS[3]": _SENTENCE,
     "refold.projections.context.constraints:_QUOTATION": _SENTENCE,
     "refold.projections.context.constraints:_POLITE_END": _SENTENCE,
@@ -90,6 +94,7 @@ def test_time_grows_with_the_text_for_every_expression() -> None:
     "source",
     [
         r"\w+=",  # tried again at each character of a long word
+        r"^[A-H]\**(?:\([^()\n]{1,40}\))?\**[.)]\S",  # two repeats divide the stars
         r"<a>.*?</a>",  # looks to the end from each beginning
         r"(?:a|aa)+b",  # many ways to divide a text
         r"(?:\s*-?\s*)*x",  # a repeat of a part that may be empty

@@ -85,7 +85,7 @@ _QUESTION: Final = re.compile(r"(?<![^.!?。！？\n])[^.!?。！？\n]++[?？]"
 def subject_of(answer: str, offer: str, *, at_length: bool = False) -> str:
     """Return the words of the agent that an answer of the user is about.
 
-    These are the options that it chose, or else the question that it agrees or
+    These are the options that it names, or else the question that it agrees or
     disagrees with.
 
     answer:    the message of the user.
@@ -200,12 +200,13 @@ _OPTION_NOUN: Final = (
 )
 _CHINESE_NOUN: Final = r"(?:方案|选项|做法|办法|方法|思路|方式)"
 _CHINESE_LABEL: Final = r"(?:\d{1,2}|[A-Ha-h]|[一二两三四五])"
+_CHINESE_LABELS: Final = rf"{_CHINESE_LABEL}(?:\s*[和与及、]\s*{_CHINESE_LABEL})*"
 # An option on a line of its own, also as "Option A (recommended)" and "方案一".
 _LABELLED_LINE: Final = re.compile(
     r"^[ \t]*(?:[-*+•>][ \t]+|#{1,6}[ \t]+)?\**"
     rf"(?:(?:{_OPTION_NOUN}[ \t]*|{_CHINESE_NOUN}[ \t]*)(?P<chinese>[一二两三四五])"
     rf"|(?:(?:{_OPTION_NOUN}|{_CHINESE_NOUN})[ \t]*)?(?P<label>\d{{1,2}}|[A-H]))"
-    r"\**(?:[ \t]*[(（][^()（）\n]{1,40}[)）])?\**[ \t]*[.):：、—–-]\**[ \t]*\S.*$",
+    r"\**+(?:[ \t]*[(（][^()（）\n]{1,40}[)）]\**+)?[ \t]*+[.):：、—–-]\**[ \t]*\S.*$",
     re.IGNORECASE | re.MULTILINE,
 )
 # Options inside of a sentence: "(A) rewrite it or (B) patch it".
@@ -214,7 +215,7 @@ _END_OF_INLINE: Final = re.compile(r"[?？\n]|[.。](?:\s|$)")
 _LONGEST_INLINE: Final = 200
 # Text that is not the user's: code, quotations, and quoted lines.
 _QUOTED: Final = re.compile(
-    r"`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|^[ \t]*>[^\n]*", re.MULTILINE
+    r"`[^`\n]*`|\"[^\"\n]*\"|“[^“”\n]*”|「[^「」\n]*」|^[ \t]*>[^\n]*", re.MULTILINE
 )
 # Verbs with which a message chooses, up to the words in front of the label.
 _CHOOSES: Final = (
@@ -253,7 +254,7 @@ _NAMED_ANYWHERE: Final = re.compile(
     # "go with the second one"
     rf"|(?i:{_CHOOSES} the (?P<one>{_ORDINAL})(?: one\b|{_AFTER_LABEL}))"
     # "就用方案A", "选项 2"
-    rf"|{_CHINESE_NOUN}\s*(?P<chinese>{_CHINESE_LABEL})(?![A-Za-z0-9_种个]|\.\d)"
+    rf"|{_CHINESE_NOUN}\s*(?P<chinese>{_CHINESE_LABELS})(?![A-Za-z0-9_种个]|\.\d)"
     # "就用 A 吧", "选 2"
     rf"|{_CHINESE_CHOOSES}\s*(?P<chosen>[A-H]|\d{{1,2}})"
     r"(?=\s*(?:吧|，|。|；|！|,|\.|、|因为|但|方案|$))"
@@ -286,7 +287,11 @@ _ONE_OF_LABELS: Final = re.compile(
 
 
 def _references(text: str) -> Iterator[_Reference]:
-    """Yield the places at which a message names an option, in its own words."""
+    """Yield the places at which a message names an option, in its own words.
+
+    The message may choose the option or reject it: a reader needs the option's text to
+    understand both.
+    """
     own = _QUOTED.sub(_blank, _FENCED.sub(_blank, text))
     for named in _NAMED_ANYWHERE.finditer(own):
         yield from _references_of(named)
@@ -313,8 +318,7 @@ def _references_of(named: re.Match[str]) -> Iterator[_Reference]:
     else:
         labels = named["named"] or named["bare"] or named["chinese"] or named["chosen"]
         for label in _ONE_OF_LABELS.findall(labels):
-            if label.isascii() or len(labels) == 1:
-                yield _Reference(place, _CHINESE_NUMBERS.get(label, label.upper()))
+            yield _Reference(place, _CHINESE_NUMBERS.get(label, label.upper()))
 
 
 def _named_options(answer: str, offer: str) -> list[str]:
@@ -382,6 +386,8 @@ def _option_of(reference: _Reference, options: Sequence[_Option]) -> _Option | N
         place = (
             int(reference.label) - 1 if is_number else ord(reference.label) - ord("A")
         )
+        if place < 0:  # "option 0"
+            return None
     if not options or place >= len(options):
         return None
     return options[place]

@@ -501,7 +501,9 @@ _WITH_FILES: Final = ("user_input", "tool_call", "tool_result")
 def replaced_spans(
     compaction: Compaction, summaries: Iterable[Envelope], edits: Iterable[Edit]
 ) -> Spans:
-    """Return the seqs of the events whose client's summary a compaction summarises.
+    """Return the seqs of the events that a summary of the client replaced before.
+
+    The compaction covers that summary.
 
     summaries, edits: as for ``source_of``.
 

@@ -235,8 +235,8 @@ def _within_budget(content: Protected) -> Protected:
     """Return the content within its budget: the least important of it gives way first.
 
     These are the middle of pasted parts, then reflections and verdicts except a trace
-    of the newest of each, then all but the first words of the oldest messages without a
-    constraint.  The traces give way before a message is left out.
+    of the newest of each.  Then the oldest messages without a constraint are cut to
+    their first words.  The traces give way before a message is left out.
     """
     budget = content.budget
     content = _newest_judgments(content, int(budget * _JUDGMENTS_SHARE), traces=True)
@@ -661,7 +661,8 @@ def _newest_judgments(
 
 def _without_judgments(content: Protected) -> Protected:
     """Leave out the reflections and verdicts that still stand."""
-    return _without(content, {part.seq for part in _judgments_of(content)})
+    rest = _without(content, {part.seq for part in _judgments_of(content)})
+    return replace(rest, shortened_judgments=False)
 
 
 def _without_oldest_judgments(content: Protected, most: int) -> Protected:
@@ -712,9 +713,14 @@ def _trimmed(content: Protected) -> Protected:
 
 
 def _with_first_words(content: Protected, chars: int) -> Protected:
+    """Cut messages to this length, except the newest part that is no judgment."""
     words = list(content.words)
     total = _total(words)
-    for index, part in enumerate(words[:-1]):
+    newest = max(
+        (index for index, part in enumerate(words) if part.label not in JUDGMENTS),
+        default=0,
+    )
+    for index, part in enumerate(words[:newest]):
         if total <= content.budget:
             break
         is_long = len(part.text) > chars
