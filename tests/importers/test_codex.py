@@ -1,12 +1,14 @@
 """Codex's rollouts become events, from current lines and those of old versions."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import refold
+from refold.domain.envelope import Draft
 from refold.domain.events import (
     AgentError,
     AgentResponse,
@@ -42,7 +44,7 @@ def test_a_rollout_is_one_session(tmp_path: Path) -> None:
         ),
         UserInput(text="Fix it."),
         AgentResponse(
-            thinking=(Thinking(thinking="I look first."),),
+            thinking=(Thinking(thinking="I look first.", data="b3BhcXVl"),),
             usage={
                 "input_tokens": 40,
                 "output_tokens": 7,
@@ -87,6 +89,70 @@ def test_tokens_of_an_answer_count_once(tmp_path: Path) -> None:
 
     assert (answer.usage.input, answer.usage.read, answer.usage.output) == (40, 60, 7)
     assert answer.model == "gpt-5-codex"
+
+
+def test_an_import_of_an_earlier_version_is_continued_without_late_reasoning(
+    tmp_path: Path,
+) -> None:
+    text = [{"type": "summary_text", "text": "I think."}]
+    readable = {"type": "reasoning", "summary": text, "encrypted_content": "b3BhcXVl"}
+    encrypted = {"type": "reasoning", "summary": [], "encrypted_content": "c2VhbGVk"}
+    question = {"type": "input_text", "text": "Why?"}
+    answer = {"type": "output_text", "text": "So."}
+    lines = [
+        META,
+        framed("response_item", type="message", role="user", content=[question]),
+        framed("response_item", **readable),
+        framed("response_item", **encrypted),
+        framed("response_item", type="message", role="assistant", content=[answer]),
+    ]
+    transcript = read_one(write_lines(tmp_path, lines))
+    earlier: list[Draft] = []
+    for draft in transcript.drafts:
+        event = draft.event
+        if isinstance(event, AgentResponse) and event.thinking:
+            (block,) = event.thinking
+            if block.thinking is None:
+                continue
+            thinking = (block.model_copy(update={"data": None}),)
+            event = event.model_copy(update={"thinking": thinking})
+        earlier.append(replace(draft, event=event))
+
+    with refold.open("memory://") as store:
+        session = store.session(user_id="ada", session_id="run-1")
+        extend(session, earlier, where="rollout", merges=True)
+        extended = extend(session, transcript.drafts, where="rollout", merges=True)
+
+        assert len(earlier) == len(transcript.drafts) - 1
+        assert extended.events == 0
+
+
+def test_items_of_one_answer_have_one_id(tmp_path: Path) -> None:
+    call = {"type": "function_call", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "output": "done"}
+    count = {"total_token_usage": {"total_tokens": 9}, "last_token_usage": {}}
+    lines = [
+        META,
+        framed("response_item", type="reasoning", encrypted_content="b3BhcXVl"),
+        framed("response_item", call_id="c1", **call),
+        framed("event_msg", type="item_completed", item={"type": "Reasoning"}),
+        framed("response_item", call_id="c2", **call),
+        framed("response_item", call_id="c1", **output),
+        framed("response_item", call_id="c2", **output),
+        framed("response_item", call_id="c3", **call),
+        framed("event_msg", type="token_count", info=count),
+        framed("response_item", type="reasoning", encrypted_content="c2VhbGVk"),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, lines))
+
+    ids: list[str | None] = []
+    for draft in transcript.drafts:
+        if isinstance(draft.event, AgentResponse | ToolCall):
+            ids.append(draft.meta.response_id)
+    first, second, third, fourth, fifth = ids
+    assert first == second == third
+    assert len({first, fourth, fifth}) == 3
 
 
 def test_lines_without_a_frame_are_read(tmp_path: Path) -> None:

@@ -128,7 +128,10 @@ class OfClaudeCode:
 
 
 class OfCodex:
-    """A conversation of Codex with the Responses API."""
+    """A conversation of Codex with the Responses API.
+
+    first_answer: the items of the first answer.
+    """
 
     NAME: ClassVar[str] = "codex"
     CONTENT: ClassVar[Sequence[str]] = (
@@ -137,31 +140,35 @@ class OfCodex:
         *OfClaudeCode.CONTENT,
     )
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(
+        self, session_id: str, first_answer: Sequence[dict[str, Any]] = ()
+    ) -> None:
         self._session_id = session_id
-        tool_call = {
-            "type": "function_call",
-            "call_id": "c1",
-            "name": "shell",
-            "arguments": "{}",
-        }
-        output = {"type": "function_call_output", "call_id": "c1", "output": "a file"}
+        first = first_answer or [codex_message(FIRST_ANSWER), codex_call("c1")]
+        self._conversation = [
+            codex_message("<permissions>on request</permissions>", "developer"),
+            codex_message("<environment_context>/w</environment_context>", "user"),
+            codex_message("Look around.", "user"),
+            *first,
+            *self._inputs_behind(first),
+        ]
+        self._first_end = 3 + len(first)
         self._items = [
-            self._message("developer", "<permissions>on request</permissions>"),
-            self._message("user", "<environment_context>/w</environment_context>"),
-            self._message("user", "Look around."),
-            self._message("assistant", FIRST_ANSWER),
-            tool_call,
-            output,
-            self._message("assistant", SECOND_ANSWER),
-            self._message("user", "Thanks."),
-            self._message("assistant", "Gladly."),
+            *self._conversation,
+            codex_message(SECOND_ANSWER),
+            codex_message("Thanks.", "user"),
+            codex_message("Gladly."),
         ]
 
-    def _message(self, role: str, words: str) -> dict[str, Any]:
-        kind = "output_text" if role == "assistant" else "input_text"
-        content = [{"type": kind, "text": words}]
-        return {"type": "message", "role": role, "content": content}
+    def _inputs_behind(self, answer: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the outputs of the calls in an answer, or else an input."""
+        outputs: list[dict[str, Any]] = []
+        for item in answer:
+            if item["type"] == "function_call":
+                call_id = item["call_id"]
+                output = {"type": "function_call_output", "call_id": call_id}
+                outputs.append({**output, "output": f"a file of {call_id}"})
+        return outputs or [codex_message("Go on.", "user")]
 
     def path(self, folder: Path) -> Path:
         day = "2026-01-01T00-00-00"
@@ -180,14 +187,15 @@ class OfCodex:
         beginning += line("turn_context", model="gpt-5")
         for item in self._items[:3]:
             beginning += line("response_item", **item)
-        rest = [line("response_item", **item) for item in self._items[3:7]]
-        return [beginning, *rest]
+        captured = self._items[3 : len(self._conversation) + 1]
+        return [beginning, *[line("response_item", **item) for item in captured]]
 
     def request(self, number: int) -> Exchange:
+        second = len(self._conversation)
         body = {
             "model": "gpt-5",
             "instructions": "You are Codex.",
-            "input": self._items[: (3, 6, 8)[number - 1]],
+            "input": self._items[: (3, second, second + 2)[number - 1]],
             "tools": [{"type": "function", "name": "shell", "parameters": {}}],
         }
         name = f"{self._session_id}-{number}"
@@ -201,7 +209,12 @@ class OfCodex:
         )
 
     def answer(self, number: int) -> Answer:
-        outputs = (self._items[3:5], self._items[6:7], self._items[8:])
+        second = len(self._conversation)
+        outputs = (
+            self._items[3 : self._first_end],
+            self._items[second : second + 1],
+            self._items[second + 2 :],
+        )
         body = {
             "id": f"{self._session_id}-{number}",
             "object": "response",
@@ -212,6 +225,19 @@ class OfCodex:
         answer = reply()
         headers = {"content-type": "application/json"}
         return replace(answer, headers=headers, body=json.dumps(body).encode())
+
+
+def codex_message(words: str, role: str = "assistant") -> dict[str, Any]:
+    """Return an item of Codex with a message."""
+    kind = "output_text" if role == "assistant" else "input_text"
+    content = [{"type": kind, "text": words}]
+    return {"type": "message", "role": role, "content": content}
+
+
+def codex_call(call_id: str) -> dict[str, Any]:
+    """Return an item of Codex with a call."""
+    call = {"type": "function_call", "call_id": call_id, "name": "shell"}
+    return {**call, "arguments": "{}"}
 
 
 def steps_of_proxy(

@@ -12,7 +12,7 @@ from refold.adapters.importers import base, decisions, exit_codes, messages, ope
 from refold.adapters.importers.codex_history import Change, History
 from refold.adapters.importers.identity import Identities
 from refold.domain.canonical import canonical, text_digest
-from refold.domain.envelope import Draft, Format, Mark
+from refold.domain.envelope import Draft, Format, Mark, Native
 from refold.domain.events import EditReason, JsonObject, ProviderEdit, is_busy
 from refold.domain.ids import unknown_response_id
 from refold.projections.instructions import title_of
@@ -24,6 +24,8 @@ _REPETITIONS: Final = frozenset({"user_message", "agent_message", "agent_reasoni
 _ERRORS: Final = frozenset({"error", "stream_error", "turn_aborted"})
 # Items that are stored as the client wrote them.
 _OPAQUE: Final = frozenset({"compaction", "compaction_summary", "web_search_call"})
+# The roles of messages that the model did not write.
+_OTHERS: Final = frozenset({"developer", "system", "user"})
 _DIGITS: Final = 16  # of the digest that names a response
 _NOTHING_TAKEN_BACK: Final = "the user took back turns, and none stands before"
 _OF_CLIENT: Final = "record of the client, no message"
@@ -81,16 +83,86 @@ class _Pending(NamedTuple):
     origin: base.Origin
 
 
-class _Answer:
-    """The entries since a response of the model began, until its tokens are known.
+class Answers:
+    """Names the answers of the model in a rollout, whose lines have no ids of them.
 
-    is_open: whether only items of the model came so far, so that a further one belongs
-             to the same response.
+    Items of the model that follow one another are one answer.  Another item, an error,
+    a compaction, or the count of its tokens ends it.
     """
+
+    def __init__(self) -> None:
+        self._response_id = ""  # of the answer that a further item belongs to
+        self._counted: Any = None  # the total of the last count of tokens
+
+    def take(self, entry: dict[str, Any], key: str) -> str:
+        """Take the next line; returns the id of its answer, or an empty text.
+
+        key: of the line's entry.
+        """
+        kind, payload = _content_of(entry)
+        if kind == "response_item":
+            return self.take_item(payload, key)
+        if self._is_end(kind, payload):
+            self.end()
+        return ""
+
+    def take_item(self, item: dict[str, Any], key: str) -> str:
+        """Take the next item; returns the id of its answer, or an empty text."""
+        if not _is_of_answer(item):
+            self.end()
+            return ""
+        if not self._response_id:
+            name = text_digest(key)[:_DIGITS]
+            self._response_id = unknown_response_id(name)
+        return self._response_id
+
+    def end(self) -> None:
+        """Let the next item of the model begin an answer."""
+        self._response_id = ""
+
+    def _is_end(self, kind: str | None, payload: dict[str, Any]) -> bool:
+        """Whether a line that is no item ends the answer before it."""
+        if kind == "turn_context":
+            return _is_plan_mode(payload)
+        if kind != "event_msg":
+            return True
+        note = base.text(payload, "type") or ""
+        if note == "token_count":
+            total = base.at(payload, "info", "total_token_usage")
+            is_new = total is not None and total != self._counted
+            self._counted = total
+            return is_new
+        if note == "task_complete":
+            return bool(payload.get("error"))
+        return note in _ERRORS or note == "thread_rolled_back"
+
+
+def _content_of(entry: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Return the kind and the content of a line."""
+    kind = base.text(entry, "type")
+    payload = entry.get("payload")
+    if isinstance(payload, dict):
+        return kind, payload
+    # The first versions wrote the content alone.
+    return "response_item" if kind else "session_meta", entry
+
+
+def _is_of_answer(item: dict[str, Any]) -> bool:
+    """Whether the model wrote an item."""
+    is_result = (base.text(item, "type") or "").endswith("_output")
+    return base.text(item, "role") not in _OTHERS and not is_result
+
+
+def _is_plan_mode(payload: dict[str, Any]) -> bool:
+    """Whether a turn begins in the mode for plans."""
+    return base.text(payload, "collaboration_mode", "mode") == "plan"
+
+
+class _Answer:
+    """The entries since a response of the model began, until its tokens are known."""
 
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
-        self.is_open = True
         self.entries: list[_Pending] = []
 
     def set_usage(self, usage: JsonObject) -> None:
@@ -107,6 +179,7 @@ class _Rollout:
 
     whole: whether it gets all lines.  A capture passes a single line: then the tokens
            of an answer cannot be put on the answer.
+    response_id: of the answer in a single line; empty if it is not known.
     """
 
     def __init__(
@@ -115,6 +188,7 @@ class _Rollout:
         model: str | None = None,
         *,
         whole: bool = False,
+        response_id: str = "",
     ) -> None:
         self._recording = recording
         self.title = ""
@@ -125,6 +199,8 @@ class _Rollout:
         self._tasks: set[str] = set()  # of the agents that the conversation spawned
         self._counted: Any = None  # the total of the last count of tokens
         self._whole = whole
+        self._response_id = response_id
+        self._answers = Answers()
         self._answer: _Answer | None = None
 
     def end(self) -> None:
@@ -145,22 +221,14 @@ class _Rollout:
     def _take_of_model(
         self, pieces: list[base.PieceOrSkipped], origin: base.Origin
     ) -> None:
-        """Record an item of the model, which begins a response or belongs to one."""
-        if not self._whole:
-            self._recording.take(pieces, origin)
+        """Record an item of the model, which begins an answer or belongs to one."""
+        response_id = origin.response_id
+        if not self._whole or response_id is None:
+            self._take(pieces, origin)
             return
-        if self._answer is None or not self._answer.is_open:
+        if self._answer is None or self._answer.response_id != response_id:
             self.end()
-            name = text_digest(origin.key or origin.place)[:_DIGITS]
-            self._answer = _Answer(unknown_response_id(name))
-        self._take(pieces, replace(origin, response_id=self._answer.response_id))
-
-    def _take_of_others(
-        self, pieces: Iterable[base.PieceOrSkipped], origin: base.Origin
-    ) -> None:
-        """Record an item that the model did not write: its response is complete."""
-        if self._answer is not None:
-            self._answer.is_open = False
+            self._answer = _Answer(response_id)
         self._take(pieces, origin)
 
     @property
@@ -171,23 +239,22 @@ class _Rollout:
 
     def line(self, number: int, entry: dict[str, Any], key: str | None = None) -> None:
         """Take the next line; ``key`` identifies its entry."""
-        kind = entry.get("type")
-        payload = entry.get("payload")
-        if not isinstance(payload, dict):  # as the first versions wrote it
-            kind = "response_item" if kind else "session_meta"
-            payload = entry
+        kind, payload = _content_of(entry)
+        response_id = self._response_id
+        if key is not None:
+            response_id = self._answers.take(entry, key)
         ts = base.moment(entry, "timestamp")
         origin = base.Origin(f"line {number}", ts=ts, key=key)
         if kind == "turn_context":
             self._model = base.text(payload, "model") or self._model
-            if base.at(payload, "collaboration_mode", "mode") == "plan":
-                self._take_of_others([decisions.plan(decisions.PLAN_MODE)], origin)
+            if _is_plan_mode(payload):
+                self._take([decisions.plan(decisions.PLAN_MODE)], origin)
         elif kind == "response_item":
-            self._item(payload, origin)
+            self._item(payload, origin, response_id)
         elif kind == "event_msg":
             self._event(payload, origin)
         else:
-            self._take_of_others(self._about(str(kind), payload), origin)
+            self._take(self._about(str(kind), payload), origin)
 
     def change(self, number: int, entry: dict[str, Any], change: Change) -> None:
         """Record a change of the history by a line, and the items that it adds."""
@@ -195,7 +262,9 @@ class _Rollout:
         source: JsonObject = {"replacement": True}
         origin = base.Origin(f"line {number}", ts=ts, source=source)
         for new in change.new:
-            self._item(new.value, replace(origin, key=new.key))
+            response_id = self._answers.take_item(new.value, new.key)
+            self._item(new.value, replace(origin, key=new.key), response_id)
+        self._answers.end()
         self.end()
         marked = base.Origin(origin.place, ts=ts, key=change.key)
         self._recording.mark(change.mark, marked, change.reason)
@@ -223,25 +292,30 @@ class _Rollout:
             if prompt:
                 yield messages.system(prompt)
 
-    def _item(self, item: dict[str, Any], origin: base.Origin) -> None:
-        """Take an item of the conversation: a message, call, result, or thought."""
+    def _item(
+        self, item: dict[str, Any], origin: base.Origin, response_id: str
+    ) -> None:
+        """Take an item of the conversation: a message, call, result, or thought.
+
+        response_id: of the answer that it belongs to; empty if it is in none.
+        """
         role = item.get("role")
         kind = base.text(item, "type") or ""
-        is_of_model = role not in ("developer", "system", "user")
         if role in ("developer", "system"):
             origin = replace(origin, source={"meta": True, "role": role})
-            self._take_of_others([_developer_message(item)], origin)
+            self._take([_developer_message(item)], origin)
             return
         context = _context_of(item)
-        if is_of_model:
-            origin = replace(origin, model=self._model)
+        if base.text(item, "role") not in _OTHERS:
+            origin = replace(origin, model=self._model, response_id=response_id or None)
         elif context is not None:
             origin = replace(origin, source={"meta": True, "context": context})
         if self.parent:
             self._take_task(kind, item)
-        is_result = kind.endswith("_output")
         pieces = list(openai.response_item(item))
-        if is_result and pieces:
+        if kind == "reasoning":
+            pieces = list(messages.response([], openai.reasoning_blocks(item)))
+        elif kind.endswith("_output") and pieces:
             pieces = [returned(item)]
         elif kind in _OPAQUE:
             pieces = [base.Piece("provider_edit", {"blocks": [item]})]
@@ -249,10 +323,10 @@ class _Rollout:
         if not pieces:
             why = f"item without a text: {base.shown(kind)}"
             pieces = [base.Skipped("", why)]
-        if is_of_model and not is_result:
+        if _is_of_answer(item):
             self._take_of_model(pieces, origin)
         else:
-            self._take_of_others(pieces, origin)
+            self._take(pieces, origin)
 
     def _take_task(self, kind: str, item: dict[str, Any]) -> None:
         """Give a sub-agent the title of its task, if it has its parent's history.
@@ -280,9 +354,9 @@ class _Rollout:
         elif kind in _ERRORS:
             why = base.text(payload, "message") or base.text(payload, "reason") or ""
             fields = {"code": kind, "message": why, "where": "codex"}
-            self._take_of_others([base.Piece("error", fields)], origin)
+            self._take([base.Piece("error", fields)], origin)
         elif kind == "task_complete" and payload.get("error"):
-            self._take_of_others([_failed_turn(payload["error"])], origin)
+            self._take([_failed_turn(payload["error"])], origin)
         elif kind == "item_completed" and base.at(payload, "item", "type") == "Plan":
             plan = base.text(payload, "item", "text") or ""
             self._take([decisions.plan(plan)], origin)
@@ -434,19 +508,30 @@ def drafts_of(change: Change, entry: dict[str, Any], model: str | None) -> list[
 @cache
 def format_of(model: str | None) -> Format:
     """Return the format of a line; ``model`` answers unless the line names another."""
+    return _format(model, "")
+
+
+def of_answer(native: Native, model: str | None, response_id: str) -> Native:
+    """Return an item of an answer, whose events get the id of the answer."""
+    return replace(native, format=_format(model, response_id))
+
+
+def _format(model: str | None, response_id: str) -> Format:
     return Format(
         NAME,
-        view=partial(_view, model),
+        view=partial(_view, model, response_id),
         kind=lambda entry: base.text(entry, "type") or "",
         id=_id,
         is_transcript=True,
     )
 
 
-def _view(model: str | None, _: str, entry: Any, __: object) -> list[Draft]:
+def _view(
+    model: str | None, response_id: str, _: str, entry: Any, __: object
+) -> list[Draft]:
     """Return the events of a line that the log stores as an item."""
     drafts = _Drafts()
-    _Rollout(drafts, model).line(0, base.mapping(entry))
+    _Rollout(drafts, model, response_id=response_id).line(0, base.mapping(entry))
     return drafts.drafts
 
 

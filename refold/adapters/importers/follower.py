@@ -275,6 +275,7 @@ class _Memory(FileMemory):
     def __init__(self) -> None:
         super().__init__()
         self.codex_history = History()
+        self.codex_answers = codex.Answers()
         self.titled = ""
         self._titles = claude_code.Titles()
         self._codex_title = ""
@@ -291,13 +292,16 @@ class _Memory(FileMemory):
 
 
 class _Implied(NamedTuple):
-    """The events that an entry implies.
+    """The facts that follow from an entry and those before it.
 
-    codex: the change that a line of Codex makes to the history.
+    claude_code: the events that an entry of Claude Code implies.
+    codex:       the change that a line of Codex makes to the history.
+    response_id: of the answer of Codex that the entry belongs to; empty without one.
     """
 
     claude_code: ImpliedEvents = ImpliedEvents()
     codex: Change | None = None
+    response_id: str = ""
 
 
 class _Reading:
@@ -361,11 +365,13 @@ class _Reading:
         return self._memories[self.key]
 
     def take(self, memory: _Memory, entry: dict[str, Any], native: Native) -> _Implied:
-        """Add the next entry to a memory; return the events that it implies."""
+        """Add the next entry to a memory; return what follows from it."""
         memory.take_title(entry)
         if self._form is not claude_code.FORMAT:
-            change = memory.codex_history.take(entry, native.key or "")
-            return _Implied(codex=change)
+            key = native.key or ""
+            change = memory.codex_history.take(entry, key)
+            response_id = memory.codex_answers.take(entry, key)
+            return _Implied(codex=change, response_id=response_id)
         run = memory.runs.run_of(entry)
         return _Implied(memory.take(entry, native, run=run))
 
@@ -392,8 +398,12 @@ class _Reading:
         is_sub_agent: whether to yield those of sub-agents, if the file marks any.
         """
         identities = Identities()
+        answers = codex.Answers()
         for number, entry in enumerate(self._entries(upto=self._start)):
             native = identities.native(self._form, entry)
+            if self._form is not claude_code.FORMAT:
+                response_id = answers.take(entry, native.key or "")
+                native = codex.of_answer(native, self.place.model, response_id)
             if entry.get("isSidechain", is_sub_agent) is is_sub_agent:
                 yield _Entry("", native, number, None)
 
@@ -789,6 +799,8 @@ class Follower:
         after = claude_code.edit_drafts(
             changes.after, value, native.key, first=len(changes.before)
         )
+        if implied.response_id:
+            native = codex.of_answer(native, reading.place.model, implied.response_id)
         if implied.codex is not None:
             after += codex.drafts_of(implied.codex, value, reading.place.model)
         return _Entry(session, native, line, ts, tuple(before), tuple(after))

@@ -207,6 +207,22 @@ def response_item(item: dict[str, Any]) -> Iterator[base.PieceOrSkipped]:
         yield messages.result_of_command(call_id, item.get("output"))
 
 
+def reasoning_blocks(item: dict[str, Any]) -> list[JsonObject]:
+    """Return the reasoning in an item as thinking: its texts, and its encrypted form.
+
+    The encrypted form stands in the first block, which may have no text.
+    """
+    blocks: list[JsonObject] = []
+    for name in ("summary", "content"):
+        for part in base.each(item, name):
+            blocks += messages.thinking_blocks(base.text(part, "text"))
+    encrypted = base.text(item, "encrypted_content")
+    if encrypted:
+        first = blocks[0] if blocks else {"type": "thinking"}
+        blocks[:1] = [{**first, "data": encrypted}]
+    return blocks
+
+
 def arguments_in(item: dict[str, Any]) -> Any:
     """Return the arguments in a call of the Responses API, whose tools name them."""
     for name in _ARGUMENTS:

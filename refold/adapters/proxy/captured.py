@@ -56,48 +56,49 @@ def adopt(
 class Completion(NamedTuple):
     """The rest of an answer that another writer appended in part.
 
-    item:        of the whole answer; its event has the texts and thinking of the rest.
-    order:       the event with the order of the rest; None if it is not needed.
-    response_id: the provider's id of the answer.
+    item:  of the whole answer; its event has the texts and thinking of the rest.
+    order: the event with the order of the rest; None if it is not needed.
+    name:  of the answer, as in ``CapturedAnswer``.
     """
 
     item: Item
     order: Event | None
-    response_id: str
+    name: str
 
 
-def begun_answer(
+def completion_of_answer(
     history: History, items: Sequence[Item], redact: Redact
 ) -> Completion | None:
-    """Find the answer in a request that another writer began to append.
+    """Return the rest of the newest answer that another writer appended in part.
 
-    Its entry gets the digest of the whole answer.  Returns None if the answer needs no
-    completion, or if contexts show something behind it.
+    The request has the whole answer, and the entry of the answer gets its digest.
+    Returns None if the answer needs no completion, or if contexts show something behind
+    it.
     """
-    begun = history.newest_captured
-    if begun is None or begun.first_seq not in history.captured:
+    answer = history.newest_captured
+    if answer is None or answer.first_seq not in history.captured:
         return None
-    if begun.first_seq not in history.shown:
+    if answer.first_seq not in history.shown:
         return None
-    index = history.shown.index(begun.first_seq)
+    index = history.shown.index(answer.first_seq)
     if index >= len(items):
         return None
     for seq, item in zip(history.shown[:index], items, strict=False):
         if not history.matches(history.entries[seq], item):
             return None
-    own_seqs = {part.seq for part in begun.parts}
+    own_seqs = {part.seq for part in answer.parts}
     if not own_seqs.issuperset(history.shown[index:]):
         return None
-    entry = history.entries[begun.first_seq]
+    entry = history.entries[answer.first_seq]
     if entry.type != "agent_response" or items[index].type != entry.type:
         return None
-    rest = rest_of(_answer_at(items, index), begun, redact)
+    rest = rest_of(_answer_at(items, index), answer, redact)
     if rest is None or rest.response is None:
         return None
     item = items[index]._replace(event=rest.response, continues=entry.seq)
     history.adopt(entry, item)
-    entry.changed = rest.is_changed
-    return Completion(item, rest.order, begun.response_id)
+    entry.changed = rest.stored_is_redacted
+    return Completion(item, rest.order, answer.name)
 
 
 def without_unsigned_thinking(
@@ -107,14 +108,14 @@ def without_unsigned_thinking(
 
     It begins an answer of which the log has nothing else.
     """
-    begun = history.newest_captured
+    answer = history.newest_captured
     index = len(history.shown)
-    if begun is None or begun.first_seq not in history.leads or index >= len(items):
+    if answer is None or answer.first_seq not in history.leads or index >= len(items):
         return items
     item = items[index]
     if item.type != "agent_response":
         return items
-    rest = rest_of(_answer_at(items, index), begun, redact)
+    rest = rest_of(_answer_at(items, index), answer, redact)
     if rest is None or rest.response is None:
         return items
     shortened = item._replace(event=rest.response)
@@ -144,23 +145,34 @@ def rest_of_answer(
     after: int,
     response_id: str | None,
 ) -> tuple[CapturedAnswer, Rest] | None:
-    """Return an answer that another writer began to append, and the rest of it.
+    """Return an answer that another writer appended in part, and the rest of it.
 
     events: of the whole answer.
     after:  the seq of the request.
+    response_id: the provider's id of the answer.  If the other writer did not know it,
+            the content decides.
 
     Returns None if no other writer has appended the beginning of this answer.
     """
-    begun = history.newest_captured
-    if begun is None or not response_id or begun.response_id != response_id:
+    if not history.captured_answers:
         return None
-    is_open = begun.first_seq in history.captured or begun.first_seq in history.silent
-    if not is_open:
-        return None  # the proxy has completed it
-    if begun.parts[-1].seq <= after and begun.first_seq in history.shown:
-        return None  # it belongs to an earlier answer
-    rest = rest_of(events, begun, redact)
-    return None if rest is None else (begun, rest)
+    newest_in_request = _newest_in_request(history, after)
+    for answer in reversed(history.captured_answers):
+        if not answer.response_id and answer.is_followed:
+            continue  # its writer named each entry of an answer, not the answer
+        if answer.parts[-1].seq <= newest_in_request:
+            return None  # it belongs to an earlier answer, which may be equal
+        if answer.parts[-1].seq <= after and answer.first_seq in history.shown:
+            return None
+        if answer.response_id and answer.response_id != response_id:
+            continue
+        first_seq = answer.first_seq
+        if first_seq not in history.captured and first_seq not in history.silent:
+            continue  # the proxy has completed it
+        rest = rest_of(events, answer, redact)
+        if rest is not None:
+            return answer, rest
+    return None
 
 
 def captured_events(

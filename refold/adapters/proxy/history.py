@@ -285,7 +285,7 @@ class History:
     leads:   of these, the beginnings of answers whose first entry comes next.
     last:    the seq of the newest entry; None before the first.
     captured: the seqs of events that another writer appended, such as a capture.
-    newest_captured: the newest answer that another writer began to append.
+    captured_answers: the answers that another writer began to append.
     in_parts: the seqs of the entries with several responses of an answer.
     """
 
@@ -297,8 +297,13 @@ class History:
     leads: list[int] = field(default_factory=list)
     last: int | None = None
     captured: set[int] = field(default_factory=set)
-    newest_captured: CapturedAnswer | None = None
+    captured_answers: list[CapturedAnswer] = field(default_factory=list)
     in_parts: set[int] = field(default_factory=set)
+
+    @property
+    def newest_captured(self) -> CapturedAnswer | None:
+        """The newest answer that another writer began to append."""
+        return self.captured_answers[-1] if self.captured_answers else None
 
     def add(self, entry: Entry) -> None:
         """Add an event that was appended to the end."""
@@ -338,6 +343,17 @@ class History:
         self.silent[seq] = entry.seq
         self.captured.discard(entry.seq)
         self.in_parts.add(entry.seq)
+
+    def has_text_behind_call(self, entry: Entry) -> bool:
+        """Whether a response of an answer in parts came after one of its calls.
+
+        Contexts show such an answer in several exchanges, unlike the client.
+        """
+        for seq in range(entry.parts[0], entry.parts[-1]):
+            between = self.entries.get(seq)
+            if between is not None and between.type == "tool_call":
+                return True
+        return False
 
     def without_orders(
         self, items: Sequence[Item], *, completed: Item | None = None
@@ -426,8 +442,7 @@ class History:
             for seq, cleared in cleared_in(envelope).items():
                 cleared_digests.setdefault(seq, []).append(cleared)
         answers = captured_answers(envelopes, is_of_proxy=is_of_proxy)
-        if answers:
-            history.newest_captured = answers[-1]
+        history.captured_answers = answers
         parts = _joined_parts(answers, edited)
         for envelope in envelopes:
             if not envelope.meta.in_context:
@@ -564,7 +579,7 @@ def _entry_of(envelopes: Sequence[Envelope], digest: Digest) -> Entry | None:
         item = item._replace(digest=recorded, bare=str(wire.get("bare") or ""))
     recorded_id = recorded_call_id(envelope.payload, envelope.meta)
     entry = Entry.of(envelope.seq, item, changed=is_changed, recorded_id=recorded_id)
-    entry.response_id = provider_response_id(envelope.meta.response_id)
+    entry.response_id = response_id_of(envelope.meta)
     if len(envelopes) > 1:
         entry.parts = tuple(part.seq for part in envelopes)
     return entry
@@ -627,8 +642,23 @@ def _clear(
 
 def wire_of(envelope: Envelope) -> JsonObject:
     """Return what the proxy recorded in the meta of an event."""
-    wire = (envelope.meta.model_extra or {}).get("wire")
+    return _wire_in(envelope.meta)
+
+
+def _wire_in(meta: Meta) -> JsonObject:
+    wire = (meta.model_extra or {}).get("wire")
     return wire if isinstance(wire, dict) else {}
+
+
+def response_id_of(meta: Meta) -> str:
+    """Return the provider's id of an event's answer; empty if it is not known.
+
+    The rest of an answer that another writer named has the provider's id besides.
+    """
+    recorded = _wire_in(meta).get("response_id")
+    if isinstance(recorded, str):
+        return recorded
+    return provider_response_id(meta.response_id)
 
 
 def is_of_proxy(envelope: Envelope) -> bool:

@@ -1,7 +1,7 @@
 """Joins the parts of an answer that another writer appended one by one.
 
-Claude Code writes thinking, texts, and calls of an answer as separate entries, and a
-capture appends them so.  A request repeats the answer as one message.
+Claude Code and Codex write thinking, texts, and calls of an answer as separate entries,
+and a capture appends them so.  A request repeats the answer as one message.
 """
 
 from __future__ import annotations
@@ -35,12 +35,19 @@ class CapturedAnswer:
 
     A capture or an import appended the first of them.
 
-    response_id: the provider's id of the answer.
-    parts:       the responses and calls, in order.
+    name:  the provider's id of the answer, or the id that the writer gave it.
+    parts: the responses and calls, in order.
+    is_followed: whether another answer comes next, without an input or result between.
     """
 
-    response_id: str
+    name: str
     parts: list[Envelope] = field(default_factory=list)
+    is_followed: bool = False
+
+    @property
+    def response_id(self) -> str:
+        """The provider's id of the answer; empty if the writer does not know it."""
+        return provider_response_id(self.name)
 
     @property
     def responses(self) -> list[Envelope]:
@@ -73,12 +80,14 @@ def captured_answers(
         if not isinstance(event, AgentResponse | ToolCall):
             current = None
             continue
-        response_id = provider_response_id(envelope.meta.response_id)
+        name = envelope.meta.response_id
         of_proxy = is_of_proxy(envelope)
-        if current is None or current.response_id != response_id:
+        if current is None or current.name != name:
+            if current is not None:
+                current.is_followed = True
             current = None
-            if response_id and not of_proxy:
-                current = CapturedAnswer(response_id)
+            if name and not of_proxy:
+                current = CapturedAnswer(name)
                 answers.append(current)
         if current is None:
             continue
@@ -105,13 +114,13 @@ class Rest(NamedTuple):
     response: its texts and thinking; None without any.
     order:    the event with the order of its blocks; None if it is not needed.
     call_ids: of its calls.
-    is_changed: whether redaction changed the part that the session has.
+    stored_is_redacted: whether redaction changed the part that the session has.
     """
 
     response: AgentResponse | None
     order: ProviderEdit | None
     call_ids: tuple[str, ...]
-    is_changed: bool
+    stored_is_redacted: bool
 
 
 def rest_of(
@@ -127,19 +136,22 @@ def rest_of(
     blocks = _blocks_of_answer(events)
     if blocks is None:
         return None
-    is_changed = False
+    stored_is_redacted = False
     rest = blocks
     for part in captured.parts:
         for stored in _blocks_of(part.payload):
             if not rest:
                 return None
-            if not _is_same(stored, rest[0]):
-                if not any(
-                    _is_same(stored, block) for block in _redacted(rest[0], redact)
-                ):
-                    return None
-                is_changed = True
-            rest = rest[1:]
+            left = _left_of(rest[0], stored)
+            if left is None:
+                lefts = (
+                    _left_of(block, stored) for block in _redacted(rest[0], redact)
+                )
+                left = next((found for found in lefts if found is not None), None)
+                stored_is_redacted = True
+            if left is None:
+                return None
+            rest = [*left, *rest[1:]]
     response: AgentResponse | None = None
     order: ProviderEdit | None = None
     call_ids: list[str] = []
@@ -151,7 +163,7 @@ def rest_of(
             order = event
         elif isinstance(event, ToolCall):
             call_ids.append(event.call_id)
-    return Rest(response, order, tuple(call_ids), is_changed)
+    return Rest(response, order, tuple(call_ids), stored_is_redacted)
 
 
 def is_order(event: Event | None) -> bool:
@@ -222,9 +234,23 @@ def _ordered_block(
     return entry
 
 
-def _is_same(stored: JsonObject, block: JsonObject) -> bool:
-    """Whether a stored block is this one; a call may have further fields here."""
-    return all(block.get(name) == value for name, value in stored.items())
+def _left_of(block: JsonObject, stored: JsonObject) -> list[JsonObject] | None:
+    """Return what the session does not have of a block; empty if it has the block.
+
+    Neighboring texts of an answer may be one block here, and several in the session.  A
+    call may have further fields here.
+
+    Returns None if the session has another block.
+    """
+    if all(block.get(name) == value for name, value in stored.items()):
+        return []
+    if stored["type"] != "text" or block["type"] != "text":
+        return None
+    text = str(block["text"])
+    beginning = str(stored["text"])
+    if not text.startswith(beginning):
+        return None
+    return [{**block, "text": text.removeprefix(beginning)}]
 
 
 def _redacted(block: JsonObject, redact: Redact) -> list[JsonObject]:

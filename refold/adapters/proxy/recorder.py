@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from refold.adapters.proxy.captured import (
     Completion,
     adopt,
-    begun_answer,
     captured_events,
+    completion_of_answer,
     left_out_by_late_request,
     rest_of_answer,
     without_unsigned_thinking,
@@ -38,6 +38,7 @@ from refold.adapters.proxy.history import (
     item_of,
     plan,
     recorded_call_id,
+    response_id_of,
 )
 from refold.adapters.proxy.macs import BodyMacs, body_mac as body_mac
 from refold.adapters.proxy.parts import Redact, Rest, is_order
@@ -354,7 +355,7 @@ class StoreRecorder:
         if thread.history.captured or thread.history.leads:
             redact = _redacting(thread, state)
             items = without_unsigned_thinking(thread.history, items, redact)
-            completion = begun_answer(thread.history, items, redact)
+            completion = completion_of_answer(thread.history, items, redact)
             adopt(thread.history, items, redact, self._threads.digest)
         if completion is not None or thread.history.in_parts:
             items = thread.history.without_orders(
@@ -410,11 +411,11 @@ class StoreRecorder:
         redact = _redacting(thread, state)
         digest = self._threads.digest
         events = [content.draft.event for content in contents]
-        begun = rest_of_answer(
+        answer_and_rest = rest_of_answer(
             history, events, redact, after=seq, response_id=response_id
         )
-        if begun is not None:
-            answer, rest = begun
+        if answer_and_rest is not None:
+            answer, rest = answer_and_rest
             entries_of_parts = [
                 history.entries[part.seq]
                 for part in answer.parts
@@ -422,7 +423,9 @@ class StoreRecorder:
             ]
             left_out = left_out_by_late_request(history, entries_of_parts, after=seq)
             first = history.entries.get(answer.first_seq)
-            return _contents_of_rest(contents, rest, first), left_out
+            rest_contents = _contents_of_rest(contents, rest, first)
+            named = [_with_name(content, answer.name) for content in rest_contents]
+            return named, left_out
         captured = captured_events(
             history, items, redact, digest, after=seq, response_id=response_id
         )
@@ -478,7 +481,7 @@ class StoreRecorder:
             is_unchanged = False
         if _results_of_earlier_calls(items, changes):
             is_unchanged = False
-        entries = thread.history.entries
+        history = thread.history
         # The edits among the new events have all content of these events.
         rewritten = {
             seq for seq, item in changes.cleared if item.type != "agent_response"
@@ -486,9 +489,12 @@ class StoreRecorder:
         for place in changes.places:
             if place is None:
                 continue
-            entry = entries[place]
-            is_changed = entry.changed and place not in rewritten
-            if is_changed or entry.recorded_id:
+            entry = history.entries[place]
+            # Most entries are neither changed nor in parts: no call for each of them.
+            is_changed = entry.changed
+            if entry.parts and not is_changed:
+                is_changed = history.has_text_behind_call(entry)
+            if (is_changed and place not in rewritten) or entry.recorded_id:
                 is_unchanged = False
                 break
         request = request.model_copy(
@@ -632,8 +638,7 @@ class StoreRecorder:
                 thread.history.add_silent(seq, part.redacted.event)
             if thread.views is not None:
                 _add_to_view(thread.views, seq, part, state)
-        begun = thread.history.newest_captured
-        if left_out and begun is not None and begun.response_id == wire.response_id:
+        if left_out and thread.history.newest_captured is not None:
             self._reread(thread)  # the restored parts become one entry
         thread.answered = wire.complete
         if wire.response_id:
@@ -706,7 +711,7 @@ class StoreRecorder:
             thread.largest = max(thread.largest, part.redacted.token_estimate)
             if isinstance(event, ToolResult):
                 thread.prompts.pop(event.call_id, None)
-            response_id = part.draft.meta.response_id
+            response_id = response_id_of(part.draft.meta)
             if response_id and part.item is not None:
                 thread.ends[response_id] = seq
         return appended
@@ -958,7 +963,7 @@ def _contents_of_completion(
     item = completion.item
     if item.event is None:
         return []
-    meta = Meta.of({"response_id": completion.response_id})
+    meta = Meta.of({"response_id": completion.name})
     draft = Draft(item.event, ts=exchange.began_at, meta=_with_item(meta, item))
     contents = [_Content(draft, item)]
     if completion.order is not None:
@@ -992,7 +997,7 @@ def _contents_of_rest(
                     item = item._replace(event=response)
                     if entry is not None and entry.type == "agent_response":
                         item = item._replace(continues=entry.seq)
-                        entry.changed = rest.is_changed
+                        entry.changed = rest.stored_is_redacted
                 draft = replace(content.draft, event=response)
                 missing.append(_Content(draft, item))
         elif isinstance(event, ToolCall):
@@ -1007,6 +1012,22 @@ def _contents_of_rest(
         else:
             missing.append(content)
     return missing
+
+
+def _with_name(content: _Content, name: str) -> _Content:
+    """Return a part of an answer with the id that its other parts have in the log.
+
+    Contexts show parts with the same id as one message.
+    """
+    meta = content.draft.meta
+    if meta.response_id == name:
+        return content
+    fields: JsonObject = {"response_id": name}
+    if meta.response_id is not None:
+        wire = (meta.model_extra or {}).get("wire") or {}
+        fields["wire"] = {**wire, "response_id": meta.response_id}
+    draft = replace(content.draft, meta=meta.model_copy(update=fields))
+    return content._replace(draft=draft)
 
 
 def _with_item(meta: Meta, item: Item | None) -> Meta:

@@ -25,6 +25,7 @@ from refold.adapters.proxy.history import (
     Item,
     Items,
     digest_with,
+    response_id_of,
 )
 from refold.adapters.proxy.views import SentExtras, Views
 from refold.domain.envelope import Envelope
@@ -444,7 +445,7 @@ class Threads:
                 continue
             stream = StreamId(self._user_id, info.session_id)
             responses = log.read(stream, types=_ANSWERS)
-            if any(event.meta.response_id == response_id for event in responses):
+            if any(response_id_of(event.meta) == response_id for event in responses):
                 return self._thread(info.session_id, self._name(group) if group else "")
         return None
 
@@ -496,8 +497,8 @@ class Threads:
             labels |= labels_in(envelope.payload)
             thread.answered = _is_answered(thread, envelope)
             thread.largest = max(thread.largest, envelope.token_estimate)
-            if envelope.type in _ANSWERS and envelope.meta.response_id:
-                thread.ends[envelope.meta.response_id] = envelope.seq
+            if envelope.type in _ANSWERS and response_id_of(envelope.meta):
+                thread.ends[response_id_of(envelope.meta)] = envelope.seq
         for call_id in thread.prompts.keys() - head.state.open_calls.keys():
             del thread.prompts[call_id]
         if RECORDED_BY not in labels:

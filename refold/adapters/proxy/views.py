@@ -212,6 +212,8 @@ class Views:
         if index is None or index <= skipped:
             return
         cut = newest[0].seq
+        if self._has_late_result(exchanges, cut):
+            return
         tail = [
             envelope
             for envelope in self.tail
@@ -231,6 +233,23 @@ class Views:
             if sha in self.blobs
         }
         self.tokens += view.tokens - self._rendered(window).tokens
+
+    def _has_late_result(self, exchanges: Iterable[Exchange], cut: int) -> bool:
+        """Whether a result from this seq on stands elsewhere in contexts.
+
+        A result may come after a later response: contexts show it as late, or in an
+        exchange before this seq.
+        """
+        for exchange in exchanges:
+            first = exchange[0]
+            last_seq = exchange[-1].seq
+            if holds(self.front, last_seq):
+                continue
+            if first.seq >= cut and isinstance(first.payload, ToolResult):
+                return True
+            if first.seq < cut < last_seq:
+                return True
+        return False
 
     def _rendered(self, window: int) -> View:
         """Render the tail alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from refold.domain import errors, ports
 from refold.domain.envelope import Draft, Envelope, Meta, from_microseconds
-from refold.domain.events import AgentResponse, Event, ToolCall, ToolResult
+from refold.domain.events import AgentResponse, Event, Thinking, ToolCall, ToolResult
 from refold.domain.session import SessionState, labelling, labels_in
 from refold.redaction.chokepoint import RedactedEvent
 from refold.redaction.learned import Learned
@@ -379,6 +379,7 @@ def _without_present(
             imported.pop(seq, None)
     if not present:
         return _after_equal(session, missing, [*imported.values()], where, comparison)
+    missing = _without_late_reasoning(missing, drafts, present)
     # Events of earlier versions have no keys, and are recognized by their places.
     by_place = {_place_of(envelope.meta): envelope for envelope in imported.values()}
     not_by_place: list[Draft] = []
@@ -474,9 +475,10 @@ class _Comparison:
         if event.type != envelope.type:
             return False
         # A client may add the usage of an answer to its transcript after an import.
-        lacks_usage = isinstance(stored, AgentResponse) and stored.usage is None
-        if isinstance(event, AgentResponse) and lacks_usage:
-            draft = replace(draft, event=event.model_copy(update={"usage": None}))
+        if isinstance(event, AgentResponse) and isinstance(stored, AgentResponse):
+            if stored.usage is None:
+                event = event.model_copy(update={"usage": None})
+            draft = replace(draft, event=_with_recorded_thinking(event, stored))
         if _has_other_id(draft, envelope):
             draft = replace(draft, event=_with_call_of(stored, event))
         if not self._is_equal(draft, envelope):
@@ -514,6 +516,54 @@ class _Comparison:
         meta = draft.meta.model_copy(update={"call_id": former_id})
         renamed = event.model_copy(update={"call_id": stored_id})
         return replace(draft, event=renamed, meta=meta)
+
+
+def _with_recorded_thinking(
+    response: AgentResponse, stored: AgentResponse
+) -> AgentResponse:
+    """Return a response of a transcript with the thinking that an import records.
+
+    Earlier versions recorded no encrypted form of reasoning, and only its summary if it
+    had one.
+    """
+    if any(block.data or block.signature for block in stored.thinking):
+        return response
+    if not any(block.data for block in response.thinking):
+        return response
+    thinking: list[Thinking] = []
+    for block in response.thinking[: len(stored.thinking)]:
+        thinking.append(block.model_copy(update={"data": None}))
+    return response.model_copy(update={"thinking": tuple(thinking)})
+
+
+def _without_late_reasoning(
+    missing: Sequence[Draft], drafts: Sequence[Draft], present: Container[str]
+) -> list[Draft]:
+    """Return the missing drafts without encrypted reasoning before a present entry.
+
+    Earlier versions left out reasoning without a text.  Behind the end of the session,
+    it would stand in the wrong place.
+
+    drafts:  all of the transcript.
+    present: the keys of the entries that the session has.
+    """
+    last = 0
+    for index, draft in enumerate(drafts):
+        if draft.key in present:
+            last = index
+    earlier = {id(draft) for draft in drafts[:last]}
+    return [
+        draft
+        for draft in missing
+        if id(draft) not in earlier or not _is_encrypted_reasoning(draft.event)
+    ]
+
+
+def _is_encrypted_reasoning(event: Event) -> bool:
+    """Whether an event has nothing but reasoning that only the provider can read."""
+    if not isinstance(event, AgentResponse) or event.text or not event.thinking:
+        return False
+    return all(block.data and not block.thinking for block in event.thinking)
 
 
 def _has_other_id(draft: Draft, envelope: Envelope) -> bool:

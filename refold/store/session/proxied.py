@@ -112,7 +112,8 @@ class ProxiedEvents:
     these rules decide whether the session has an event of the transcript:
 
     - An answer was recorded if an event of the proxy has its response id, or one of its
-      call ids, or its text.
+      call ids, its text, or its thinking.  A transcript may have an answer in parts,
+      which have the same id of their importer: all of them were recorded, or none.
     - A result was recorded if an event of the proxy has its call id.
     - Everything else that a request may contain was recorded if the next answer was:
       the request of that answer had it, though perhaps in another form.  Without such
@@ -135,6 +136,13 @@ class ProxiedEvents:
         self._responses: dict[str, int] = {}
         self._calls = _Occurrences()  # and results
         self._texts = _Occurrences()
+        self._thinking = _Occurrences()
+        # The texts of the proxy's answers, and their seqs.
+        self._answer_texts: list[str] = []
+        self._answer_seqs: list[int] = []
+        # By the importer's id of an answer, the seq of its event of the proxy.
+        self._seqs_of_answers: dict[str, int] = {}
+        self._matched_answers: dict[str, int] = {}  # since ``settle``
         # All inputs and answers with a text, also those of other writers.
         self._text_seqs: list[int] = []
         self._text_names: list[_Name] = []
@@ -196,6 +204,12 @@ class ProxiedEvents:
         self._has_events = True
         if isinstance(event, AgentResponse | ToolCall) and envelope.meta.response_id:
             self._responses[envelope.meta.response_id] = envelope.seq
+        if isinstance(event, AgentResponse):
+            for name in _names_of_thinking(event):
+                self._thinking.add(name, envelope.seq)
+            if event.text.strip():
+                self._answer_texts.append(_plain(event.text))
+                self._answer_seqs.append(envelope.seq)
         if isinstance(event, ToolCall | ToolResult):
             # The provider's id, if the log has another one.
             call_id = envelope.meta.call_id or event.call_id
@@ -235,6 +249,8 @@ class ProxiedEvents:
         """
         self._texts.put_back()
         self._calls.put_back()
+        self._thinking.put_back()
+        self._matched_answers.clear()
         answers = self._recorded_answers(drafts)
         newest_seq = self._settled_seq
         decided: list[bool] = []
@@ -307,6 +323,9 @@ class ProxiedEvents:
         """Let the drafts of the last call keep their events of the proxy."""
         self._texts.settle()
         self._calls.settle()
+        self._thinking.settle()
+        self._seqs_of_answers |= self._matched_answers
+        self._matched_answers.clear()
         self._settled_seq = self._matched_seq
 
     def _recorded_answers(self, drafts: Sequence[Draft]) -> dict[int, int]:
@@ -322,16 +341,24 @@ class ProxiedEvents:
                 groups.setdefault(answers.name(index, draft), []).append(index)
         seqs: dict[str, int | None] = {}
         newest_seq = self._settled_seq
+        last_name = next(reversed(groups), "")
         for name, indices in groups.items():
-            of_events = [
-                self._take_answer(drafts[index].event, after=newest_seq)
-                for index in indices
-            ]
+            parts = [drafts[index].event for index in indices]
+            of_events = [self._take_answer(part, after=newest_seq) for part in parts]
             of_named = [seq for seq in of_events if seq is not None]
             if name in self._responses:
                 of_named.append(self._responses[name])
+            if name in self._seqs_of_answers:
+                of_named.append(self._seqs_of_answers[name])
+            if not any(of_named):
+                joined_seq = self._seq_of_parts(
+                    parts, after=newest_seq, is_whole=name != last_name
+                )
+                of_named.append(joined_seq)
             seqs[name] = max(of_named, default=None)
             newest_seq = max([newest_seq, *of_named])
+            if seqs[name]:
+                self._matched_answers[name] = newest_seq
         recorded: dict[int, int] = {}
         next_seq = 0
         for name, indices in reversed(groups.items()):
@@ -351,7 +378,42 @@ class ProxiedEvents:
             return self._seq_of_call(event)
         if isinstance(event, AgentResponse) and event.text.strip():
             return self._take_text(event, after=after) or 0
+        if isinstance(event, AgentResponse) and event.thinking:
+            return self._take_thinking(event, after=after)
         return None
+
+    def _take_thinking(self, event: AgentResponse, *, after: int) -> int | None:
+        """Take the thinking of an answer behind a seq, and return its seq."""
+        if not self._thinking:
+            return None
+        for stored in self._stored_forms(event):
+            if isinstance(stored, AgentResponse):
+                for name in _names_of_thinking(stored):
+                    seq = self._thinking.take(name, after=after)
+                    if seq is not None:
+                        return seq
+        return None
+
+    def _seq_of_parts(
+        self, parts: Iterable[Event], *, after: int, is_whole: bool
+    ) -> int:
+        """Return the seq behind another at which the proxy has the texts of parts.
+
+        The proxy has the texts of an answer as one.  Returns 0 if it has them nowhere.
+
+        is_whole: whether these are all parts of the answer, not only the first ones.
+        """
+        texts = [part.text for part in parts if isinstance(part, AgentResponse)]
+        joined = "".join(texts)
+        if not joined.strip() or not self._answer_seqs:
+            return 0
+        start = bisect_right(self._answer_seqs, after)
+        for text in self._stored_texts(AgentResponse(text=joined)):
+            for index in range(start, len(self._answer_seqs)):
+                answer = self._answer_texts[index]
+                if answer == text or (not is_whole and answer.startswith(text)):
+                    return self._answer_seqs[index]
+        return 0
 
     def _seq_of_call(self, event: ToolCall | ToolResult) -> int:
         """Return the seq that the proxy gave a call or a result; 0 if it gave none.
@@ -373,7 +435,13 @@ class ProxiedEvents:
         return None
 
     def _stored_texts(self, event: _WithText) -> Iterator[str]:
-        """Yield the text of an event as the session may have it.
+        """Yield the text of an event as the session may have it."""
+        for stored in self._stored_forms(event):
+            if isinstance(stored, _WithText):
+                yield _plain(stored.text or "")
+
+    def _stored_forms(self, event: Event) -> Iterator[Event]:
+        """Yield an event as the session may have it.
 
         Secrets that the session showed later were not redacted in it.
         """
@@ -382,7 +450,7 @@ class ProxiedEvents:
         no_secrets = writer.learned(SessionState(self._session.stream))
         for learned in (no_secrets, writer.learned(self._state)):
             with suppress(errors.EventTooLarge, errors.RedactionFailed):
-                redacted = writer.redacted(
+                yield writer.redacted(
                     Draft(event),
                     user_id=self._session.user_id,
                     now=writer.clock(),
@@ -391,8 +459,6 @@ class ProxiedEvents:
                     tag=tag,
                     learned=learned,
                 ).event
-                if isinstance(redacted, _WithText):
-                    yield _plain(redacted.text or "")
             if not self._state.learned:
                 return
 
@@ -405,6 +471,14 @@ def _name_of_text(event: Event) -> _Name | None:
     if isinstance(event, AgentResponse) and not text:
         return None
     return _Name(_kind_of_text(event), text)
+
+
+def _names_of_thinking(response: AgentResponse) -> Iterator[_Name]:
+    """Yield the name of each block of thinking in a response."""
+    for block in response.thinking:
+        value = block.signature or block.data or block.thinking
+        if value:
+            yield _Name("thinking", value)
 
 
 def _kind_of_text(event: _WithText) -> str:

@@ -374,7 +374,7 @@ class _Output:
         if kind == "message":
             self._message(item, place)
         elif kind == "reasoning":
-            self._reasoning(item)
+            self.blocks += openai.reasoning_blocks(item)
         elif kind.endswith("_call") and base.text(item, "call_id"):
             self._call(item, kind)
         else:
@@ -399,26 +399,6 @@ class _Output:
                 value = base.sequence(part, name)
                 if value:
                     self.items.append(Item(format=NAME, kind=name, value=value))
-
-    def _reasoning(self, item: dict[str, Any]) -> None:
-        """Take the reasoning: its summary or its text, and its encrypted form.
-
-        The encrypted form stands in the first block, which may have no text.
-        """
-        texts: list[str] = []
-        for name in ("summary", "content"):
-            for part in base.each(item, name):
-                text = base.text(part, "text")
-                if text:
-                    texts.append(text)
-        blocks: list[JsonObject] = []
-        for text in texts:
-            blocks.append({"type": "thinking", "thinking": text})
-        encrypted = base.text(item, "encrypted_content")
-        if encrypted:
-            first = blocks[0] if blocks else {"type": "thinking"}
-            blocks[:1] = [{**first, "data": encrypted}]
-        self.blocks += blocks
 
     def _call(self, item: dict[str, Any], kind: str) -> None:
         """Take a call; its tool is named by its type if it has no name."""
