@@ -69,7 +69,7 @@ def test_only_redaction_creates_a_redacted_event() -> None:
 
 
 def test_only_the_mapper_creates_an_encrypted_event() -> None:
-    with pytest.raises(TypeError, match="only the encrypting mapper"):
+    with pytest.raises(TypeError, match="use encrypted_event"):
         EncryptedEvent(
             str(ADA), 1, "user_input/1", b"x", COLUMNS, GENESIS, b"", object()
         )

@@ -119,7 +119,7 @@ def test_an_adopted_summary_says_which_parameters_do_not_apply(
     ran = refold("compact", *SESSION, f"{'='.join(STRATEGY)},summary_tokens=50")
 
     assert ", adopted" in ran.out
-    assert "parameters such as summary_tokens apply to new summaries" in ran.out
+    assert "parameters such as summary_tokens apply only to new summaries" in ran.out
 
 
 def test_an_idle_compaction_is_no_error(refold: Refold, sample: Path) -> None:
