@@ -33,7 +33,7 @@ def test_people_see_parts_decisions_and_proofs(
     ran = refold("why", *SESSION, *STRATEGY)
 
     assert ran.code == 0
-    assert ran.out.startswith("turn_window 7  at seq 57  ")
+    assert ran.out.startswith("turn_window 8  at seq 57  ")
     assert "tokens of summaries, at most 400  ✓ same decision when repeated" in ran.out
     assert "✓ same when recomputed" in ran.out
     assert "provenance  assumed: no request is recorded here" in ran.out
