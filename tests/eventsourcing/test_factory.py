@@ -226,7 +226,7 @@ def test_progress_and_events_are_written_together_or_not_at_all(make: Make) -> N
     event = stored_event()
     recorder.insert_events([event], tracking=Tracking("up", 1))
 
-    with pytest.raises(IntegrityError, match="processed already"):
+    with pytest.raises(IntegrityError, match="already processed"):
         recorder.insert_events([stored_event()], tracking=Tracking("up", 1))
     with pytest.raises(IntegrityError, match="is taken"):
         recorder.insert_events([event], tracking=Tracking("up", 2))

@@ -67,7 +67,7 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(
         ("reason", "what", "model", "note", "reasons", "task", "why"), TEXTS
     ),
-    **dict.fromkeys(("after", "limit", "upto", "at", "seq"), NUMBERS),
+    **dict.fromkeys(("after", "limit", "per_session", "upto", "at", "seq"), NUMBERS),
     **dict.fromkeys(("expected_seq", "index_at_most", "message", "k"), NUMBERS),
     **dict.fromkeys(("ts", "since", "until"), TIMES),
     **dict.fromkeys(("grace", "key_backups", "older_than", "fresh"), SPANS),
